@@ -21,7 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class GanttRow:
     """What one device or link did."""
 
     label: str
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
     label: str = ""
 
 
-def cells(row: Row, seconds: float, columns: int) -> Ints:
+def cells(row: GanttRow, seconds: float, columns: int) -> Ints:
     """(columns,) the op that took most of each of the equal slices of a step; IDLE where more than half was idle."""
     if seconds <= 0:
         return np.full(columns, IDLE)
@@ -93,12 +93,12 @@ def segments(owners: Iterable[int], marks: Sequence[Mark], *, labels: bool = Tru
 class Chart:
     """Rows, how what ran in them is drawn, and what that means."""
 
-    rows: list[Row]
-    marks: list[list[Mark]]  # of each row those of its ops, by `Row.op`
+    rows: list[GanttRow]
+    marks: list[list[Mark]]  # of each row those of its ops, by `GanttRow.op`
     legend: list[str]
 
     @classmethod
-    def of_ops(cls, rows: list[Row], names: Sequence[str]) -> Chart:
+    def of_ops(cls, rows: list[GanttRow], names: Sequence[str]) -> Chart:
         """A letter for each op, and for its transfers. With more ops than letters, # for ops and = for transfers."""
         if len(names) > len(LETTERS):
             ops, transfers = ([Mark(letter)] * len(names) for letter in "#=")
@@ -139,7 +139,7 @@ class Chart:
         return "\n".join(lines)
 
 
-def image(rows: Sequence[Row], seconds: float, width: int, row_height: int) -> NDArray[np.uint8]:
+def image(rows: Sequence[GanttRow], seconds: float, width: int, row_height: int) -> NDArray[np.uint8]:
     """(rows * row_height, width, 3) the rows from top to bottom; a colour per op, links in a paler tone."""
     bands = []
     for row in rows:

@@ -20,7 +20,7 @@ import numpy as np
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import INPUT_GRADIENT, WEIGHT_GRADIENT, PassLists
-from envs.gantt import Mark, Row
+from envs.gantt import GanttRow, Mark
 from envs.schedule import AS_READY
 from graphs.op_graph import Floats, Ints
 from graphs.pairs import distinct_pairs
@@ -123,9 +123,10 @@ class PassSpans:
         """(spans,) how text shows each."""
         return [Mark(SpanKind(kind).letter, label) for kind, label in zip(self.kind.tolist(), self.labels, strict=True)]
 
-    def rows(self, names: Sequence[str]) -> list[Row]:
+    def rows(self, names: Sequence[str]) -> list[GanttRow]:
         """A row for each device, by its name, with the numbers of its spans."""
         mine = (np.flatnonzero(self.device == device) for device in range(len(names)))
         return [
-            Row(name, spans, self.start[spans], self.finish[spans]) for name, spans in zip(names, mine, strict=True)
+            GanttRow(name, spans, self.start[spans], self.finish[spans])
+            for name, spans in zip(names, mine, strict=True)
         ]

@@ -78,7 +78,7 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_bytes: dict[str, float]  # device name -> bytes
 
 
-class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlacerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the plan was found."""
 
     placer: str = ""
@@ -160,11 +160,11 @@ class PlanFile(msgspec.Struct, Generic[Decided], frozen=True, forbid_unknown_fie
     graph: Identity = Identity()
     cluster: Identity = Identity()
     plan: Decided
-    found: Found = Found()
+    found: PlacerSection = PlacerSection()
     predicted: Predicted | None = None
 
 
-class FirstPlanFile(Found, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FirstPlanFile(PlacerSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a plan file of version 1 holds: the placement and how it was found are at the top."""
 
     schema: Literal["placelab.plan"]
@@ -213,7 +213,7 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
         graph=Identity(problem.graph.name, entries.units.graph.fingerprint),
         cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
         plan=section,
-        found=Found(result.placer, result.seed, result.simulations),
+        found=PlacerSection(result.placer, result.seed, result.simulations),
         predicted=Predicted(predicted.step_seconds, dict(zip(names, predicted.peak_bytes.tolist(), strict=True))),
     )
     write_document(content, path)

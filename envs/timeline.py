@@ -201,19 +201,19 @@ class Timeline:
         """The same chart as an image, (height, width, 3)."""
         return gantt.image(self.rows(), self.step_seconds, width, row_height)
 
-    def rows(self) -> list[gantt.Row]:
+    def rows(self) -> list[gantt.GanttRow]:
         """What each device did, op by op, and after those each channel and each free link that was used."""
         rows = []
         for index, device in enumerate(self.problem.cluster.devices):
             ops = np.flatnonzero(self.placement == index)
-            rows.append(gantt.Row(device.name, ops, self.start[ops], self.finish[ops]))
+            rows.append(gantt.GanttRow(device.name, ops, self.start[ops], self.finish[ops]))
         return rows + self.link_rows()
 
-    def link_rows(self) -> list[gantt.Row]:
+    def link_rows(self) -> list[gantt.GanttRow]:
         """What each channel and each free link that was used carried, by producer."""
         moved = self.transfers
         return [
-            gantt.Row(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True)
+            gantt.GanttRow(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True)
             for name, mine in self.by_link()
         ]
 

@@ -23,7 +23,7 @@ NAMED = 4  # of these, where several repeat together
 
 
 @dataclass(frozen=True)
-class Line:
+class FoldedLine:
     """A row, or what stands above rows that repeat."""
 
     names: tuple[str, ...]  # of the row; else of the first and the last module, or of all that repeat together
@@ -45,10 +45,10 @@ class _Part:
     alike: Hashable
     first: str  # names of what it is
     last: str
-    lines: tuple[Line, ...]
+    lines: tuple[FoldedLine, ...]
 
 
-def folded(rows: Sequence[SplitRow]) -> tuple[Line, ...]:
+def folded(rows: Sequence[SplitRow]) -> tuple[FoldedLine, ...]:
     """The lines of a chart of rows."""
     return tuple(line for part in _folded(rows, 0) for line in part.lines)
 
@@ -59,7 +59,7 @@ def _folded(rows: Sequence[SplitRow], depth: int) -> list[_Part]:
     for path, several in groupby(rows, key=lambda row: tuple(row.module.split("."))[: depth + 1] if row.module else ()):
         members = list(several)
         if len(path) <= depth:
-            parts += [_Part(row.alike, row.name, row.name, (Line((row.name,), row),)) for row in members]
+            parts += [_Part(row.alike, row.name, row.name, (FoldedLine((row.name,), row),)) for row in members]
         else:
             name, inner = ".".join(path), _folded(members, depth + 1)
             lines = tuple(line for part in inner for line in part.lines)
@@ -96,7 +96,7 @@ def _repeated(parts: Sequence[_Part], last: str, times: int) -> _Part:
     if len(lines) == 1:
         return _Part(alike, first, last, (replace(lines[0], times=times * lines[0].times),))
     is_range = len(parts) == 1
-    head = Line((first, last) if is_range else _listed([part.first for part in parts]), None, times, 0, is_range)
+    head = FoldedLine((first, last) if is_range else _listed([part.first for part in parts]), None, times, 0, is_range)
     within = first if is_range else ""
     inner = [replace(line, names=_within(line.names, within), depth=line.depth + 1) for line in lines]
     return _Part(alike, first, last, (head, *inner))

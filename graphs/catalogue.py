@@ -38,7 +38,7 @@ QUANTITIES = (  # of a device: the key in a file, the field of `Device`, the uni
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkSpeed:
     """What joins devices, in one direction."""
 
     bandwidth: float  # bytes/s
@@ -83,12 +83,12 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             raise InputError(unknown("device", name, self.devices))
         return device_of(self.devices[name], self.devices[name].kind, f"devices.{name}")
 
-    def link(self, name: str) -> Link:
+    def link(self, name: str) -> LinkSpeed:
         """The link of a name. Raises InputError for an unknown one, or a wrong quantity."""
         if name not in self.links:
             raise InputError(unknown("link", name, self.links))
         entry, place = self.links[name], f"links.{name}"
-        return Link(
+        return LinkSpeed(
             quantity(entry.bandwidth, "bytes/s", f"{place}.bandwidth"),
             quantity(entry.latency, "seconds", f"{place}.latency"),
         )
@@ -128,6 +128,6 @@ def device(name: str) -> Device:
     return catalogue().device(name)
 
 
-def link(name: str) -> Link:
+def link(name: str) -> LinkSpeed:
     """A link of that catalogue."""
     return catalogue().link(name)

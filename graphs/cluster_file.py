@@ -99,7 +99,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     per_pass: Time = 0.0
 
 
-class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class LinkSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What joins every two devices; a list gives one value per channel."""
 
     latency: Time = 0.0
@@ -110,7 +110,7 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What differs from `Links` from one device to another."""
+    """What differs from `LinkSection` from one device to another."""
 
     source: str
     target: str
@@ -153,7 +153,7 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     schema: Literal["placelab.cluster", None] = None  # these two may be left out of a file that people write
     version: int | None = None
     name: str | None = None  # the file's name without its ending
-    links: Links = Links()
+    links: LinkSection = LinkSection()
     devices: list[DeviceEntry] = []
     pairs: list[Pair] = []
     levels: list[LevelEntry] = []
@@ -273,7 +273,7 @@ def _channels(rule: Rule, count: int) -> Ints:
     return np.array(source if rule == "per_source" else source * count + target, np.int64)
 
 
-def _of_channels(links: Links, count: int) -> tuple[Floats, Bools]:
+def _of_channels(links: LinkSection, count: int) -> tuple[Floats, Bools]:
     """Gap and multicast, (channels,). Raises InputError for either where all links are free."""
     for key, given in (("gap", links.gap), ("multicast", links.multicast)):
         if given and not count:
@@ -313,15 +313,15 @@ def _entry(device: Device) -> DeviceEntry:
     return DeviceEntry(name=device.name, kind=device.kind, **quantities)
 
 
-def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> Links:
+def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> LinkSection:
     """What most pairs have in common."""
     gap, multicast = cluster.gap.tolist(), cluster.multicast.tolist()
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     if rule == "free":
-        return Links(latency=_text(latency, "seconds"), bandwidth=_text(bandwidth, "bytes/s"), channels=rule)
+        return LinkSection(latency=_text(latency, "seconds"), bandwidth=_text(bandwidth, "bytes/s"), channels=rule)
     usual = int(np.where(apart, cluster.channel, _channels(rule, len(cluster))).max(initial=FREE)) + 1
     texts = [_text(value, "seconds") for value in gap]
-    return Links(
+    return LinkSection(
         latency=_text(latency, "seconds"),
         bandwidth=_text(bandwidth, "bytes/s") if len(cluster) > 1 else None,
         channels=rule,

@@ -61,7 +61,7 @@ PhaseName = Literal["forward", "backward", "update", "refresh"]
 PHASES: tuple[PhaseName, ...] = ("forward", "backward", "update", "refresh")  # by number
 
 
-class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """One op."""
 
     name: str
@@ -80,14 +80,14 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     sources: list[tuple[Literal["op", "weight", "input"], OpRef]] = []  # of what its signature reads
 
 
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class BatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """How many samples a step has, and what does not grow with them."""
 
     samples: Position = 0  # 0 if not known
     fixed: list[tuple[OpRef, Amount, Amount, Amount]] | None = None  # op, FLOP, bytes accessed, output bytes
 
 
-class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class HeldSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """An input, a buffer or a constant, which ops read and none makes."""
 
     bytes: Amount
@@ -102,15 +102,15 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     schema: Literal["placelab.graph"]
     version: int
     name: str
-    nodes: list[Node]
+    nodes: list[NodeSection]
     edges: list[EdgeEntry] = []  # producer, consumer and, of an edge with a message of its own, its bytes
     control: list[Position] = []  # positions in `edges`
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
     weight_names: list[str] = []  # of the parameters in their model
     frozen: list[Position] = []  # positions in `weights`
-    batch: Batch | None = None
-    held: list[Held] | None = None
+    batch: BatchSection | None = None
+    held: list[HeldSection] | None = None
     signatures: list[Signature] | None = None
     autograd: Autograd | None = None  # of a forward pass
     members: Any = None  # what earlier versions wrote of merged op groups: refused
@@ -148,7 +148,7 @@ def _content(graph: OpGraph) -> GraphFile:
         graph.calls or [None] * len(graph), *_signed(graph), strict=True,
     )  # fmt: skip
     nodes = [
-        Node(
+        NodeSection(
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
@@ -188,7 +188,7 @@ def _signed(graph: OpGraph) -> tuple[list[int | None], list[list[tuple[Any, int 
     return [None if number < 0 else number for number in signatures.of.tolist()], sources
 
 
-def _held(graph: OpGraph) -> list[Held] | None:
+def _held(graph: OpGraph) -> list[HeldSection] | None:
     held = graph.held
     if held is None:
         return None
@@ -197,16 +197,16 @@ def _held(graph: OpGraph) -> list[Held] | None:
         readers[tensor].append(op)
     names = held.names or ("",) * len(held)
     columns = zip(held.bytes.tolist(), readers, held.grows.tolist(), names, strict=True)
-    return [Held(bytes=size, ops=list(ops), grows=grows, name=name) for size, ops, grows, name in columns]
+    return [HeldSection(bytes=size, ops=list(ops), grows=grows, name=name) for size, ops, grows, name in columns]
 
 
-def _batch(graph: OpGraph) -> Batch | None:
+def _batch(graph: OpGraph) -> BatchSection | None:
     law = graph.batch_law
     if law is None or not law.knows_ops:
-        return None if law is None else Batch(samples=law.samples)
+        return None if law is None else BatchSection(samples=law.samples)
     parts = np.column_stack([getattr(law, key) for key in COSTS])
     fixed = [(graph.names[op], *parts[op].tolist()) for op in np.flatnonzero(parts.any(axis=1))]
-    return Batch(samples=law.samples, fixed=fixed)
+    return BatchSection(samples=law.samples, fixed=fixed)
 
 
 def _measured(graph: OpGraph) -> list[float | dict[str, float] | None]:
@@ -312,7 +312,7 @@ def _batch_law(content: GraphFile, index: Mapping[str, int]) -> BatchLaw | None:
     return BatchLaw(content.batch.samples, *parts.T)
 
 
-def _times_in(nodes: Sequence[Node]) -> dict[str, Any]:
+def _times_in(nodes: Sequence[NodeSection]) -> dict[str, Any]:
     """The measured seconds of the ops: on any device, and on each that some op names."""
     given = [node.measured_seconds for node in nodes]
     if all(seconds is None for seconds in given):
@@ -326,7 +326,7 @@ def _times_in(nodes: Sequence[Node]) -> dict[str, Any]:
     return {"measured_seconds": column(ANY), "measured_on": {device: column(device) for device in devices}}
 
 
-def _transfer_bytes(nodes: Sequence[Node]) -> Floats:
+def _transfer_bytes(nodes: Sequence[NodeSection]) -> Floats:
     """(ops,) what a transfer of each output moves; none where every output moves as a whole."""
     if all(node.transfer_bytes is None for node in nodes):
         return np.zeros(0)

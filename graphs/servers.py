@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphs.catalogue import Catalogue, Link
+from graphs.catalogue import Catalogue, LinkSpeed
 from graphs.cluster import Cluster, Device, check_count
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
@@ -27,7 +27,7 @@ from graphs.topology import named_by_kind
 
 Cards = Literal["server", "device"]
 
-ANYTHING = Link(np.inf, 0.0)  # where nothing is said of a link, and nothing needs to be
+ANYTHING = LinkSpeed(np.inf, 0.0)  # where nothing is said of a link, and nothing needs to be
 _DEVICE = re.compile(r"(?P<name>.+)x(?P<count>[0-9]+)")
 
 
@@ -36,8 +36,8 @@ class Server:
     """Devices, what joins each of them to the others, and the server to the network."""
 
     devices: tuple[Device, ...]
-    links: tuple[Link, ...]  # (devices,)
-    network: Link = ANYTHING
+    links: tuple[LinkSpeed, ...]  # (devices,)
+    network: LinkSpeed = ANYTHING
 
     @classmethod
     def of(cls, known: Catalogue, devices: Sequence[str], link: str = "", network: str = "") -> Server:
@@ -45,7 +45,7 @@ class Server:
 
         Raises InputError for an unknown name, and for several devices without a link.
         """
-        found, links = list[Device](), list[Link]()
+        found, links = list[Device](), list[LinkSpeed]()
         for text in devices:
             what, at, own = text.partition("@")
             device, count = _counted(known, what)
@@ -91,7 +91,7 @@ def cluster_of_servers(name: str, servers: Sequence[Server], cards: Cards = "ser
     )
 
 
-def _figures(links: Sequence[Link]) -> tuple[Floats, Floats]:
+def _figures(links: Sequence[LinkSpeed]) -> tuple[Floats, Floats]:
     """(links,) bytes/s, and (links,) seconds of latency."""
     return np.array([link.bandwidth for link in links]), np.array([link.latency_seconds for link in links])
 

@@ -21,7 +21,7 @@ from placers.learned.lookup import placer_of
 from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels, levels_of
 from placers.search.local_search import LocalSearch
-from placers.search.metropolis import Schedule
+from placers.search.metropolis import CoolingSchedule
 from placers.search.search import SearchPlacer
 from placers.search.starts import Starts, starts
 
@@ -92,4 +92,4 @@ class AnnealingSearch(LocalSearch):
         budget = self.evaluations.simulations + left
         settings = self._settings
         reorder = REORDER if settings.order else 0.0
-        self.take_steps(Schedule(settings.hot, settings.cold, budget, elapsed, reorder=reorder), left)
+        self.take_steps(CoolingSchedule(settings.hot, settings.cold, budget, elapsed, reorder=reorder), left)

@@ -23,7 +23,7 @@ from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
-from placers.pipelining.bottleneck import LayerChain, Partition, partition
+from placers.pipelining.bottleneck import ChainPartition, LayerChain, partition
 from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
@@ -82,7 +82,7 @@ def _chain(cluster: Cluster, devices: Sequence[int], layers: Layers, micro_batch
     )
 
 
-def _said(layers: Layers, found: Partition, micro_batches: int) -> str:
+def _said(layers: Layers, found: ChainPartition, micro_batches: int) -> str:
     """A sentence on the pipeline; its step is the number of micro-batches and later stages, times the slowest."""
     replicas = ":".join(str(stage.replicas) for stage in found.stages)
     cut = ":".join(str(stage.end - stage.first) for stage in found.stages)

@@ -20,7 +20,7 @@ from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
-from placers.pipelining.device_policies import Moves
+from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline
@@ -76,7 +76,7 @@ class Dapple(Named):
         else:
             chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected", shared)
-            pipeline, _ = planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
+            pipeline, _ = planned(chain, servers.links, DeviceSets.of(tuple(servers.sizes.tolist())), by)
         pipelined = LayerPipeline(
             layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self.order,
             tuple(range(len(pipeline.stages))) if self.recompute and problem.graph.is_training else (),

@@ -16,14 +16,14 @@ import numpy as np
 
 from envs.held_memory import Room
 from graphs.op_graph import Floats, Ints
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, by_urgency, devices_with_room
+from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks, by_urgency, devices_with_room
 
 
 @dataclass(frozen=True)
 class Heft(ListScheduler):
     """Each op to the device that finishes it first, most urgent op first."""
 
-    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+    def schedule(self, tasks: SchedulingTasks, room: Room) -> ListSchedule:
         """Ops are taken by decreasing upward rank; ties in topological order."""
         by_rank = by_urgency(tasks.graph, tasks.upward_ranks())
         return earliest_finish(tasks, room, by_rank, np.zeros_like(tasks.seconds))
@@ -32,13 +32,13 @@ class Heft(ListScheduler):
 build = Heft
 
 
-def earliest_finish(tasks: Tasks, room: Room, order: Ints, outlook: Floats) -> Schedule:
+def earliest_finish(tasks: SchedulingTasks, room: Room, order: Ints, outlook: Floats) -> ListSchedule:
     """Place every unit of a graph.
 
     Ops are taken in topological `order`, (ops,), and each goes where its finish plus its `outlook` there, (ops,
     devices) seconds, is least. `room` is the memory to fill.
     """
-    graph, seconds, planned = tasks.graph, tasks.seconds, Schedule(tasks)
+    graph, seconds, planned = tasks.graph, tasks.seconds, ListSchedule(tasks)
     placement = planned.placement
     idle = [IdleTime() for _ in tasks.cluster.devices]
     for op in order.tolist():

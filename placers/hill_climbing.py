@@ -10,7 +10,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
 from placers.search.local_search import LocalSearch
-from placers.search.metropolis import Schedule
+from placers.search.metropolis import CoolingSchedule
 from placers.search.moves import random_placements
 from placers.search.search import SearchPlacer
 
@@ -53,7 +53,7 @@ class HillClimbingSearch(LocalSearch):
         generator = np.random.default_rng(seed)
         self.notes: tuple[str, ...] = ()
         self._patience = settings.patience
-        self._schedule = Schedule(patience=settings.patience, reorder=REORDER if settings.order else 0.0)
+        self._schedule = CoolingSchedule(patience=settings.patience, reorder=REORDER if settings.order else 0.0)
         first = random_placements(problem, generator, 1)
         super().__init__(problem, generator, Evaluations(problem, first[0]))
         self._rule = self.priorities  # what it starts with again

@@ -16,14 +16,14 @@ import numpy as np
 
 from envs.held_memory import Room
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, by_urgency, devices_with_room
+from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks, by_urgency, devices_with_room
 
 
 @dataclass(frozen=True)
 class EarliestTaskFirst(ListScheduler):
     """Whatever can start first, where it can."""
 
-    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+    def schedule(self, tasks: SchedulingTasks, room: Room) -> ListSchedule:
         """No device waits while an op can run."""
         return earliest_task_first(tasks, room)
 
@@ -53,7 +53,7 @@ class WaitingDevices:
         put_off = np.minimum(everywhere[:, None], self._until)
         return np.where(waits, np.maximum(starts, put_off), starts)
 
-    def renew(self, planned: Schedule, op: int, device: int, room: Room) -> Bools:
+    def renew(self, planned: ListSchedule, op: int, device: int, room: Room) -> Bools:
         """(devices,) which stop waiting as `op` has been planned on `device`: their child is placed elsewhere.
 
         An op that takes no time does not end the wait for another op.
@@ -70,9 +70,9 @@ class WaitingDevices:
         return elsewhere
 
 
-def earliest_task_first(tasks: Tasks, room: Room, waits: WaitingDevices | None = None) -> Schedule:
+def earliest_task_first(tasks: SchedulingTasks, room: Room, waits: WaitingDevices | None = None) -> ListSchedule:
     """Place every unit of a graph; `room` is the memory to fill."""
-    graph, devices, planned = tasks.graph, len(tasks.cluster), Schedule(tasks)
+    graph, devices, planned = tasks.graph, len(tasks.cluster), ListSchedule(tasks)
     out_offsets, by_producer = graph.successors  # compressed rows of the edges out of each op
     rank = np.argsort(by_urgency(graph, tasks.static_levels())).tolist()  # (ops,) position
     free = np.zeros(devices)  # (devices,) seconds at which each has run all ops that it was given

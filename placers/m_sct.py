@@ -25,7 +25,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.units import Units
 from placers.m_etf import WaitingDevices, earliest_task_first
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks
+from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks
 
 ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
 LARGEST_PROGRAM = 10_000  # ops; a program of that size takes seconds
@@ -35,7 +35,7 @@ LARGEST_PROGRAM = 10_000  # ops; a program of that size takes seconds
 class SmallCommunicationTimes(ListScheduler):
     """Whatever can start first, where it can, on devices that wait for favourite children."""
 
-    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+    def schedule(self, tasks: SchedulingTasks, room: Room) -> ListSchedule:
         """Favourites follow from mean seconds and mean transfers."""
         transfer = tasks.mean_transfers()
         favourites = favourite_edges(tasks.graph, tasks.seconds.mean(axis=1), transfer)

@@ -17,10 +17,10 @@ from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.splitting.cuts import MOST_OPERATIONS, Cuts, joint, operations_of_joint, searched
+from placers.splitting.cuts import MOST_OPERATIONS, SplitAssignment, joint, operations_of_joint, searched
 from placers.splitting.layer_costs import least_of_layers
 from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.plan_of_cuts import place_cuts
 from placers.splitting.pricing import Pricing
 
@@ -43,18 +43,18 @@ class OptCNN(Named):
         are, and for graphs in which too many choices depend on each other.
         """
 
-        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[Cuts, str]:
+        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[SplitAssignment, str]:
             prices = prices_of_links(problem.cluster, devices, splitting.mesh)
             cuts, how = _searched(Pricing(splitting, prices), limit)
             return cuts, f" by {how}, estimated to take {cuts.cost:.6g} s"
 
-        return place_cuts(self, problem, self.devices, search, rules=Rules(), seed=seed, budget=budget)
+        return place_cuts(self, problem, self.devices, search, rules=SplitRules(), seed=seed, budget=budget)
 
 
 build = OptCNN
 
 
-def _searched(pricing: Pricing, limit: float) -> tuple[Cuts, str]:
+def _searched(pricing: Pricing, limit: float) -> tuple[SplitAssignment, str]:
     """Cuts, and how they were found."""
     if operations_of_joint(pricing) > MOST_OPERATIONS:
         found = searched(pricing, limit, most_operations=-np.inf).best

@@ -15,14 +15,14 @@ from envs.held_memory import Room
 from graphs.op_graph import Floats
 from graphs.order import ready_first
 from placers.heft import earliest_finish
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks
+from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks
 
 
 @dataclass(frozen=True)
 class Peft(ListScheduler):
     """Each op to the device that promises the earliest end of everything."""
 
-    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+    def schedule(self, tasks: SchedulingTasks, room: Room) -> ListSchedule:
         """Ready ops are taken by their mean in the table, which is also what each choice looks ahead to."""
         table = optimistic_costs(tasks)
         return earliest_finish(tasks, room, ready_first(tasks.graph.edges, -table.mean(axis=1)), table)
@@ -31,7 +31,7 @@ class Peft(ListScheduler):
 build = Peft
 
 
-def optimistic_costs(tasks: Tasks) -> Floats:
+def optimistic_costs(tasks: SchedulingTasks) -> Floats:
     """(ops, devices) seconds, equation 5 of the paper.
 
     OCT(i, p) = max over successors j of min over devices w of OCT(j, w) + seconds(j, w) + (mean transfer if w != p).

@@ -40,11 +40,11 @@ from placers.optcnn import OptCNN
 from placers.pipedream import PipeDream
 from placers.planning.as_pipeline import as_pipeline
 from placers.planning.budget import Spent, spending
-from placers.planning.contest import Contest, Entry
+from placers.planning.contest import Contest, Contestant
 from placers.planning.divided import DividedPipelines
-from placers.planning.local_search import LocalSearch, of_different_forms
+from placers.planning.local_search import PipelineSearch, of_different_forms
 from placers.planning.merit import NONE
-from placers.planning.moves import Moves
+from placers.planning.moves import PipelineMoves
 from placers.planning.notes import description, said_of
 from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.planning.pipeline_formula import PipelineFormula
@@ -274,14 +274,16 @@ class _Planning:
         self._pipelines = dict[Plan, LayerPipeline]()
         self._moves, self._generator = self._possible_moves(), np.random.default_rng(self._seed)
 
-    def _possible_moves(self) -> Moves:
+    def _possible_moves(self) -> PipelineMoves:
         graph, devices = self._problem.graph, self._proposer.devices
         apart = self._layers.weight_gradients_apart(self._problem)
         orders = tuple(
             order for order in by_name.built_in("envs.pass_orders")
             if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
         )  # fmt: skip
-        moves = Moves.of(devices.used, devices.kind, self._proposer.server, graph.samples, self._planner.micro_batches)
+        moves = PipelineMoves.of(
+            devices.used, devices.kind, self._proposer.server, graph.samples, self._planner.micro_batches
+        )
         return replace(moves, orders=orders, recompute=graph.is_training)
 
     def _of_a_policy(self) -> list[LayerPipeline]:
@@ -321,7 +323,7 @@ class _Planning:
             return []
         moves = replace(self._moves, widths=divided.widths)
         proposer = self._proposer
-        LocalSearch(evaluator, moves, proposer.formula, self._generator).run(judged, until)
+        PipelineSearch(evaluator, moves, proposer.formula, self._generator).run(judged, until)
         found = [one for one in evaluator.ranked() if one.is_divided][:BEST_DIVIDED]
         for one in found:
             self._simulated(one)
@@ -361,7 +363,7 @@ class _Planning:
     def _search_from(self, evaluator: PipelineEvaluator, starts: Sequence[LayerPipeline], until: int) -> None:
         """Search from the best of these pipelines, and of their other orders of passes and folded forms."""
         proposer, spent = self._proposer, self._spent
-        search = LocalSearch(evaluator, self._moves, proposer.formula, self._generator)
+        search = PipelineSearch(evaluator, self._moves, proposer.formula, self._generator)
         judged = search.judged(starts, spent.simulations + (until - spent.simulations) // 3)
         found = dict.fromkeys(judged)
         for one in of_different_forms(judged)[:FORMS]:
@@ -388,7 +390,7 @@ class _Planning:
             if any(len(stage.devices) > 1 for stage in pipeline.stages):
                 self._simulated(replace(pipeline, rule=EARLY_SUMS))
 
-    def _simulated(self, pipeline: LayerPipeline) -> Entry | None:
+    def _simulated(self, pipeline: LayerPipeline) -> Contestant | None:
         try:
             plan = pipeline.plan(self._problem, self._layers, self._proposer.grain.splits)
             self._pipelines[plan] = pipeline

@@ -24,13 +24,13 @@ from placers.contract.placer import Placer
 from placers.data_parallel import DataParallel
 from placers.optcnn import OptCNN
 from placers.planning.budget import Spent, spending
-from placers.planning.contest import Contest, Entry
+from placers.planning.contest import Contest, Contestant
 from placers.planning.notes import said_of
-from placers.splitting.cuts import Cuts, searched
+from placers.splitting.cuts import SplitAssignment, searched
 from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.mesh import best_mesh, prices_of_links
 from placers.splitting.neighbours import Kept, Kind, kinds_of, neighbours
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.pricing import Pricing
 from placers.splitting.undivided import first_devices, on_one_device, why_undivided
 from placers.tensor_parallel import TensorParallel
@@ -105,7 +105,7 @@ class _Search:
     def run(self) -> None:
         """Spend the simulations."""
         self._compare_rivals()
-        ways = list[tuple[Entry, _Way]]()
+        ways = list[tuple[Contestant, _Way]]()
         for way in self._proposed():
             if self._first is None:
                 self._first = way.plan(self._devices)
@@ -154,7 +154,7 @@ class _Search:
         """Cuts of least cost at several prices, on all devices as one axis and on several axes."""
         graph = split_graph_of(self._problem, coarsened=False)
         meshes = dict.fromkeys(((len(self._devices),), best_mesh(self._problem.cluster, self._devices)))
-        splittings = [Splitting(graph, mesh, Rules(replicas=True)) for mesh in meshes]
+        splittings = [Splitting(graph, mesh, SplitRules(replicas=True)) for mesh in meshes]
         kinds = [kinds_of(self._problem.graph, splitting) for splitting in splittings]
         for share in GRADIENTS:
             for splitting, each in zip(splittings, kinds, strict=True):
@@ -165,7 +165,7 @@ class _Search:
                 except InputError as error:  # too many choices depend on each other
                     self._contest.refused[OWN] = str(error)
 
-    def _cheapest(self, pricing: Pricing, limit: float) -> Cuts:
+    def _cheapest(self, pricing: Pricing, limit: float) -> SplitAssignment:
         return searched(pricing, limit, most_operations=MOST_OPERATIONS).best
 
     def _fitted(self, way: _Way) -> Iterator[_Way]:
@@ -184,10 +184,10 @@ class _Search:
         for order in ORDERS:
             yield replace(way, order=order)
 
-    def _offer(self, way: _Way) -> Entry | None:
+    def _offer(self, way: _Way) -> Contestant | None:
         return self._contest.offer(OWN, way.plan(self._devices))
 
-    def _improve(self, best: Entry, way: _Way) -> None:
+    def _improve(self, best: Contestant, way: _Way) -> None:
         """Change cuts kind by kind, going on from each that is better, until none is or no simulation is left."""
         for bucket_bytes in BUCKETS:
             best, way, _ = self._better(best, way, replace(way, bucket_bytes=bucket_bytes))
@@ -202,7 +202,7 @@ class _Search:
                     kinds = (*kinds[kind:], *kinds[:kind])  # the next ones first
                     break
 
-    def _better(self, best: Entry, way: _Way, other: _Way) -> tuple[Entry, _Way, bool]:
+    def _better(self, best: Contestant, way: _Way, other: _Way) -> tuple[Contestant, _Way, bool]:
         entry = self._offer(other)
         if entry is not None and entry.merit < best.merit:
             return entry, other, True

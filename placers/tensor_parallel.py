@@ -23,7 +23,7 @@ from placers.splitting.bucket_elimination import least
 from placers.splitting.column_row import columns_and_rows
 from placers.splitting.described_step import split_graph_of
 from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.parts import Option
 from placers.splitting.pricing import Pricing
 from placers.splitting.undivided import first_devices, on_one_device, why_undivided
@@ -108,7 +108,7 @@ def _plan(graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards:
 def _seconds(problem: Problem, plan: Plan) -> float:
     """What the plan is estimated to take, computing and moving one after the other, with the best layouts."""
     mesh = tuple(map(length, plan.mesh))
-    splitting = Splitting(split_graph_of(problem, coarsened=False, steps=False), mesh, Rules(replicas=True))
+    splitting = Splitting(split_graph_of(problem, coarsened=False, steps=False), mesh, SplitRules(replicas=True))
     pricing = Pricing(splitting, prices_of_links(problem.cluster, plan.devices[0], mesh))
     by = [split or (op.batch,) * len(mesh) for split, op in zip(plan.split, splitting.graph.ops, strict=True)]
     options = [

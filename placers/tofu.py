@@ -14,7 +14,7 @@ from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.quantities import binary_unit
 from graphs.problem import Problem
-from placers.splitting.cuts import Cuts, recursive
+from placers.splitting.cuts import SplitAssignment, recursive
 from placers.splitting.options import TOFU, Splitting
 from placers.splitting.plan_of_cuts import place_cuts
 from placers.splitting.pricing import Prices, Pricing
@@ -38,7 +38,7 @@ class Tofu(Named):
         are, and for graphs in which too many choices depend on each other.
         """
 
-        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[Cuts, str]:  # noqa: ARG001
+        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[SplitAssignment, str]:  # noqa: ARG001
             cuts = recursive(Pricing(splitting, Prices.bytes(len(splitting.mesh))), limit)
             size, unit = binary_unit(cuts.cost)
             return cuts, f", estimated to move {cuts.cost / size:.6g} {unit} in a step"

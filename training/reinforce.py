@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.gym.iterative import Episode, Mdp, Rules
+from envs.gym.iterative import Episode, EpisodeStart, Mdp
 from envs.gym.observations import Progress
 from envs.gym.vector import simulate_together
 from envs.plan import Plan
@@ -35,7 +35,7 @@ from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.learned.episodes import Decision, EpisodePolicy, States, roll_out
+from placers.learned.episodes import EpisodeDecision, EpisodePolicy, States, roll_out
 from placers.learned.policy import View
 from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
@@ -77,7 +77,7 @@ class RolloutBuffer:
     """Some steps of several episodes, and what they paid."""
 
     start: int  # the first step's number
-    decisions: list[list[Decision]] = field(default_factory=list)  # step by step
+    decisions: list[list[EpisodeDecision]] = field(default_factory=list)  # step by step
     rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of each episode that moved
 
 
@@ -98,7 +98,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         problems: Sequence[Problem],
         settings: Reinforce | None = None,
         *,
-        rules: Rules | None = None,
+        rules: EpisodeStart | None = None,
         seed: int = 0,
         remember: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         self.settings = settings or Reinforce()
         super().__init__(seed, self.settings.updates)
         self.policy: EpisodePolicy[View, States] = policy
-        self.mdp = Mdp(rules or Rules())
+        self.mdp = Mdp(rules or EpisodeStart())
         self.remember = remember
         for problem in problems:
             problem.check_step_time("REINFORCE", "a policy that learns by PPO", measured=True)
@@ -133,7 +133,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
             raise InputError("REINFORCE learns in one process; start it without torchrun")
         if renewed is not None:
             raise InputError("REINFORCE learns from problems that stay; set world.problems to 0")
-        rules = Rules(visits=policy.order, **msgspec.structs.asdict(settings.rules))
+        rules = EpisodeStart(visits=policy.order, **msgspec.structs.asdict(settings.rules))
         return cls(policy, problems, settings.reinforce, rules=rules, seed=seed)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -227,7 +227,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
             self.problems[index].prepared.incumbent.offer(placement, outcome.step_seconds)
         self.mdp.note(self.problems[index].prepared, placement, outcome)
 
-    def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Decision]]]:
+    def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[EpisodeDecision]]]:
         """Episodes before their first step, `count` of each problem or as the settings say, and their steps to come."""
         rng, generator = generators(self.seed, self.updates)
         problems = min(self.settings.problems_per_update, len(self.problems))
@@ -236,7 +236,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         self._pay([episode for episode in episodes if self.mdp.rules.due(episode)])
         return episodes, roll_out(self.policy, episodes, self._views, generator)
 
-    def _collect(self, episodes: list[Episode], steps: Iterator[list[Decision]]) -> RolloutBuffer:
+    def _collect(self, episodes: list[Episode], steps: Iterator[list[EpisodeDecision]]) -> RolloutBuffer:
         """As many of the steps to come as the policy is to learn from at once; none if all episodes have ended."""
         buffer = RolloutBuffer(max(episode.steps for episode in episodes))
         for decisions in islice(steps, self.settings.steps or None):
@@ -341,9 +341,9 @@ def returns_of(rewards: Floats, discount: float) -> Floats:
     return returns
 
 
-def _portions(steps: list[list[Decision]]) -> Iterator[list[tuple[int, Decision]]]:
+def _portions(steps: list[list[EpisodeDecision]]) -> Iterator[list[tuple[int, EpisodeDecision]]]:
     """The decisions with the numbers of their steps, in portions of bounded size."""
-    portion: list[tuple[int, Decision]] = []
+    portion: list[tuple[int, EpisodeDecision]] = []
     nodes = 0
     for step, decisions in enumerate(steps):
         for decision in decisions:

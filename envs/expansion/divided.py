@@ -10,7 +10,7 @@ from envs.expansion.divided_gradients import Gradients, sum_divided_gradients
 from envs.expansion.draft import Draft
 from envs.expansion.exchange import Exchange, Reader
 from envs.expansion.expanded import Role
-from envs.expansion.moves import Moves
+from envs.expansion.moves import GraphTemplate
 from envs.expansion.reads import Reads
 from envs.expansion.recompute import recomputed
 from envs.expansion.shards import Partition, Shards
@@ -27,7 +27,7 @@ Tensor = tuple[int, int, int]  # first copy of an op in the draft, the op, which
 
 def connect_shards(draft: Draft, partition: Partition, stored: StoredWeights) -> None:
     """All edges between copies, of gradients and of what is computed again too, and pieces of weights."""
-    layout, moves = draft.layout, Moves(draft)
+    layout, moves = draft.layout, GraphTemplate(draft)
     exchange = Exchange(partition, moves)
     reads = recomputed(draft, Reads.of(layout))
     is_order = reads.control | (draft.column("role")[reads.reader] == Role.ARRIVE)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envs.expansion.buckets import as_made
-from envs.expansion.exchange import Exchange, Holding, Reader
+from envs.expansion.exchange import Exchange, HeldBox, Reader
 from envs.expansion.expanded import Role, TensorSlice
 from envs.expansion.held_gradients import first_made
 from envs.expansion.moves import Place
@@ -131,7 +131,7 @@ class _GradientSums:
         for reader in bucket.readers:
             self.moves.connect(done[reader.device], reader.copy, control=True)
 
-    def _accumulated(self, source: Source, shard: int, device: int, copy: int, room: dict[int, Box]) -> Holding:
+    def _accumulated(self, source: Source, shard: int, device: int, copy: int, room: dict[int, Box]) -> HeldBox:
         """The gradient that a shard has made once it is added up over micro-batches."""
         moves, box = self.moves, self.exchange.partition.shards[source.op].made[source.result][shard]
         place = Place(device, source.op, int(self.layout.stage[source.op]), shard)
@@ -144,7 +144,7 @@ class _GradientSums:
             op = moves.add(Role.SUM, place, TensorSlice(source, box), size, repeated=True)
             moves.connect(copy, op)
             moves.connect_next(op, op)
-        return Holding(op, device, box, repeated=False, in_place=in_place, made_by=copy)
+        return HeldBox(op, device, box, repeated=False, in_place=in_place, made_by=copy)
 
 
 def _wanted_on(readers: list[Reader]) -> dict[int, Box]:

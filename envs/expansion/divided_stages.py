@@ -40,7 +40,7 @@ class Replicas(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SeenStage:
+class StageShare:
     """What the first shards of a stage do of all coarse ops, for their share of the batch."""
 
     problem: Problem
@@ -48,7 +48,7 @@ class SeenStage:
     alone: Floats  # (ops,) each of these over the number of shards that add it up together
 
     @classmethod
-    def of(cls, shard: FirstShard, undivided: StageGrain) -> SeenStage:
+    def of(cls, shard: FirstShard, undivided: StageGrain) -> StageShare:
         """At the same grain as the undivided problem."""
         plan = undivided.plan
         made, alone = (
@@ -68,7 +68,7 @@ class DividedStages:
     replicas: tuple[Replicas, ...]  # of each stage
     micro_batches: int
     whole: Callable[[float], Problem]  # the coarse problem of a share of the batch
-    seen: tuple[SeenStage | None, ...]  # of each stage that is divided
+    seen: tuple[StageShare | None, ...]  # of each stage that is divided
 
     def __post_init__(self) -> None:
         """Raise InputError for stages on the same devices that are not divided alike."""
@@ -161,7 +161,7 @@ class DividedStages:
         senders, receivers = one.devices[: one.shards], other.devices[: other.shards]
         return _alike(self.coarse.cluster, [(senders[place % len(senders)], to) for place, to in enumerate(receivers)])
 
-    def _summed(self, stage: int, seen: SeenStage) -> Floats:
+    def _summed(self, stage: int, seen: StageShare) -> Floats:
         """(ops,) bytes of gradients that sums over replicas are of, as they pass the channel of a first shard.
 
         Of the shards' rings, one for each if they do not add up together, several may pass it. Where g shards add up

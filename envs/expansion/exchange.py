@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from envs.expansion.boxes import Wanted, adding, cover
 from envs.expansion.expanded import Role, TensorSlice
-from envs.expansion.moves import Moves, Place
+from envs.expansion.moves import GraphTemplate, Place
 from envs.expansion.servers import MESSAGE
 from envs.expansion.shards import Partition
 from graphs.cluster import Cluster
@@ -31,17 +31,17 @@ from graphs.notation.ranges import Box, contains, elements, hull, intersection
 class Reader:
     """A shard that reads a box."""
 
-    copy: int  # by its number in `Moves`
+    copy: int  # by its number in `GraphTemplate`
     device: int
     shard: int
     box: Box
 
 
 @dataclass
-class Holding:
+class HeldBox:
     """A box that is on a device, once an op has ended."""
 
-    op: int  # by its number in `Moves`
+    op: int  # by its number in `GraphTemplate`
     device: int
     box: Box
     repeated: bool  # for every micro-batch, and not once for all
@@ -54,7 +54,7 @@ class Holding:
 class Exchange:
     """Connects the shards of a layout."""
 
-    def __init__(self, partition: Partition, moves: Moves) -> None:
+    def __init__(self, partition: Partition, moves: GraphTemplate) -> None:
         self.partition, self.moves = partition, moves
         self.layout = partition.layout
         self._steps: list[int] = (self.layout.is_repeated * self.layout.width).tolist()
@@ -72,7 +72,7 @@ class Exchange:
         made = shards.made[result]
         ends = self._statistics(first, producer)
         holdings = [
-            Holding(self.moves.copy(first + shard, step), device, box, repeated=step > 0, after=ends.get(shard, -1))
+            HeldBox(self.moves.copy(first + shard, step), device, box, repeated=step > 0, after=ends.get(shard, -1))
             for shard, (device, box) in enumerate(zip(self.layout.plan.devices[producer], made, strict=True))
         ]
         self.distribute(Source(producer, result), holdings, readers)
@@ -93,7 +93,7 @@ class Exchange:
         self._exchanged[first] = ends
         return ends
 
-    def bring(self, source: Source, holdings: list[Holding], readers: list[Reader]) -> None:
+    def bring(self, source: Source, holdings: list[HeldBox], readers: list[Reader]) -> None:
         """Pieces of what is held to those who read them; what is added up has been."""
         held = tuple(holding.box for holding in holdings)
         devices = tuple(holding.device for holding in holdings)
@@ -103,7 +103,7 @@ class Exchange:
                 self._send(source, holdings[number], box, reader.copy, reader.device)
 
     def distribute(
-        self, source: Source, holdings: list[Holding], readers: list[Reader], room: dict[int, Box] | None = None
+        self, source: Source, holdings: list[HeldBox], readers: list[Reader], room: dict[int, Box] | None = None
     ) -> None:
         """As `bring`, after what are partial sums has been added up."""
         groups = self.partition.shards[source.op].groups[source.result]
@@ -111,14 +111,14 @@ class Exchange:
         if is_loss or all(len(group) == 1 for group in groups):
             self.bring(source, holdings, readers)
             return
-        sums: list[Holding] = []
+        sums: list[HeldBox] = []
         for group in groups:
             sums += self._add_up(source, [holdings[shard] for shard in group], readers, room or {})
         self.bring(source, sums, readers)
 
     def _add_up(
-        self, source: Source, parts: list[Holding], readers: list[Reader], room: dict[int, Box]
-    ) -> list[Holding]:
+        self, source: Source, parts: list[HeldBox], readers: list[Reader], room: dict[int, Box]
+    ) -> list[HeldBox]:
         """The sums of parts; each holder of a part adds up some of it."""
         wanted = _wanted(parts, readers)
         if not wanted:
@@ -138,16 +138,16 @@ class Exchange:
                 piece = intersection(box, other.box)
                 if elements(piece):
                     self._send(source, other, piece, op, part.device, is_summand=True)
-            sums.append(Holding(op, part.device, box, part.repeated, in_place, is_sum=True))
+            sums.append(HeldBox(op, part.device, box, part.repeated, in_place, is_sum=True))
         return sums
 
-    def is_all_reduced(self, parts: list[Holding], wanted: Wanted) -> bool:
+    def is_all_reduced(self, parts: list[HeldBox], wanted: Wanted) -> bool:
         """Whether all holders of parts want all of the sum, and add up as the schedule says."""
         if self.layout.plan.schedule.all_reduce == "direct" or any(part.box != parts[0].box for part in parts):
             return False
         return all((place, part.box) in wanted for place, part in enumerate(parts))
 
-    def _all_reduce(self, source: Source, parts: list[Holding]) -> list[Holding]:
+    def _all_reduce(self, source: Source, parts: list[HeldBox]) -> list[HeldBox]:
         """The sums, in place of the parts."""
         box, repeated = parts[0].box, parts[0].repeated
         ready = [part.op if part.after < 0 else part.after for part in parts]
@@ -155,14 +155,14 @@ class Exchange:
         size = elements(box) * self.partition.element_bytes[source.op]
         done = self.moves.all_reduce(ready, places, size, [TensorSlice(source, box)], repeated=repeated)
         return [
-            Holding(end, part.device, box, repeated, in_place=True, is_sum=True)
+            HeldBox(end, part.device, box, repeated, in_place=True, is_sum=True)
             if part.in_place
-            else Holding(part.op, part.device, box, repeated, is_sum=True, after=end)
+            else HeldBox(part.op, part.device, box, repeated, is_sum=True, after=end)
             for part, end in zip(parts, done, strict=True)
         ]
 
     def _send(
-        self, source: Source, holding: Holding, box: Box, reader: int, device: int, *, is_summand: bool = False
+        self, source: Source, holding: HeldBox, box: Box, reader: int, device: int, *, is_summand: bool = False
     ) -> None:
         """A piece of what is held to an op on a device."""
         moves = self.moves
@@ -192,7 +192,7 @@ class Exchange:
         moves.connect(piece, reader)
 
 
-def _wanted(parts: list[Holding], readers: list[Reader]) -> Wanted:
+def _wanted(parts: list[HeldBox], readers: list[Reader]) -> Wanted:
     """What readers want of the sums of parts, by the part on their device."""
     whole = hull(part.box for part in parts)
     place = {part.device: number for number, part in enumerate(parts)}

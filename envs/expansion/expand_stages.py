@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.expansion.divided_stages import DividedStages, Replicas, SeenStage
+from envs.expansion.divided_stages import DividedStages, Replicas, StageShare
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
 from envs.expansion.first_shard import FirstShard
@@ -31,7 +31,7 @@ def expand_stages(problem: Problem, plan: Plan) -> Expansion:
     replicas = tuple(Replicas(devices, shards(own)) for devices, own in zip(layout.stage_devices, inner, strict=True))
     stage, batches = layout.stage.tolist(), plan.schedule.micro_batches
     stages = StageGrain(problem, Plan(tuple(replicas[number].leads for number in stage), plan.order, plan.schedule))
-    seen = list[SeenStage | None]()
+    seen = list[StageShare | None]()
     for each, axes in zip(replicas, inner, strict=True):
         if each.shards == 1:
             seen.append(None)
@@ -42,7 +42,7 @@ def expand_stages(problem: Problem, plan: Plan) -> Expansion:
         )  # ops of stages that are divided otherwise are done by every shard
         parts, first = batches * len(each.leads), each.devices[: each.shards]
         shard = FirstShard.of(problem, split, axes, first, parts, layout.stage)
-        seen.append(SeenStage.of(shard, stages))
+        seen.append(StageShare.of(shard, stages))
     coarse = stages.coarse
     divided = DividedStages(
         coarse, stages.parcels, stages.block, replicas, batches, lambda share: stages.shared(coarse, share),

@@ -41,7 +41,7 @@ def sum_gradients(draft: Draft) -> None:
     number = number[~is_sparse]
     if not len(number):
         return
-    edges, waits = graph.edges[number], _Waits(updates)
+    edges, waits = graph.edges[number], _GradientWaits(updates)
     _add_up(draft, as_made(graph, edges[:, 0]), updates, waits)
     leaves = layout.stage[edges[:, 0]] != layout.stage[edges[:, 1]]
     if leaves.any():
@@ -54,7 +54,7 @@ def sum_gradients(draft: Draft) -> None:
     waits.connect(draft)
 
 
-class _Waits:
+class _GradientWaits:
     """Ops that wait until a gradient is summed up on a replica, and the ops that they have to wait for."""
 
     def __init__(self, updates: Updates) -> None:
@@ -91,7 +91,7 @@ def _connect_sparse(draft: Draft, updates: Updates, edges: Ints) -> None:
     draft.connect(made[of_made], reader[of_wanted])
 
 
-def _add_up(draft: Draft, gradients: Ints, updates: Updates, waits: _Waits) -> None:
+def _add_up(draft: Draft, gradients: Ints, updates: Updates, waits: _GradientWaits) -> None:
     """Sum up each gradient over the micro-batches and replicas of its stage."""
     layout = draft.layout
     is_alone = layout.replicas[gradients] == 1
@@ -145,7 +145,7 @@ def _sums(updates: Updates, buckets: Buckets) -> Iterator[tuple[Sums, int, tuple
 # ---- between stages --------------------------------------------------------------------------------------------------
 
 
-def _send_to_other_stages(draft: Draft, edges: Ints, size: Floats, updates: Updates, waits: _Waits) -> None:
+def _send_to_other_stages(draft: Draft, edges: Ints, size: Floats, updates: Updates, waits: _GradientWaits) -> None:
     """Send gradients, (edges, 2), of some bytes, (edges,), to a stage that shares their weights, or updates them."""
     layout = draft.layout
     gradient, consumer = edges.T

@@ -25,7 +25,7 @@ class Place(NamedTuple):
     shard: int
 
 
-class Moves:
+class GraphTemplate:
     """Further ops, and edges between these and the copies that are in the draft. Ops are named by a number of ours."""
 
     def __init__(self, draft: Draft) -> None:

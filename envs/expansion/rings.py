@@ -20,7 +20,7 @@ from graphs.op_graph import Ints
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """Shards that add up what they made; ops are named as in `envs.expansion.moves.Moves`."""
+    """Shards that add up what they made; ops are named as in `envs.expansion.moves.GraphTemplate`."""
 
     devices: tuple[int, ...]  # (members,)
     ready: tuple[int, ...]  # (members,) ops that end when the parts are there

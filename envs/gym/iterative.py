@@ -38,7 +38,7 @@ VISITS = ("topological", "random", "given")
 
 
 @dataclass(frozen=True)
-class Rules:
+class EpisodeStart:
     """How episodes start, in which order they visit, and what they pay; PlacetoEnv describes the fields."""
 
     reward: str = "improvement"
@@ -76,7 +76,7 @@ class Episode:
 
     The caller simulates the placement before the first step and after each, so that many episodes may be simulated
     together. For a reward that comes last the last of these is enough. Improvements may be paid for several steps at
-    once (`Rules.every`): they add up to the same.
+    once (`EpisodeStart.every`): they add up to the same.
     """
 
     def __init__(self, progress: Progress, visits: Ints, reward: RewardFunction, penalty: Penalty) -> None:
@@ -111,7 +111,7 @@ class Episode:
 class Mdp:
     """Begins episodes by its rules, and remembers the best placement of each problem."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: EpisodeStart) -> None:
         self.rules = rules
         self.best: dict[PreparedProblem, Incumbent] = {}  # by rho
         self._reward = load_reward(rules.reward)
@@ -174,7 +174,7 @@ class PlacetoEnv(PlacementEnv):
         start: str = "random", visits: str = "topological", memory_gib: float | None = None,
         penalty_per_gb: float = PENALTY_PER_GB, longest_seconds: float = LONGEST_SECONDS, **settings: Unpack[Keywords],
     ) -> None:  # fmt: skip
-        self.mdp = Mdp(Rules(reward, start, visits, memory_gib, penalty_per_gb, longest_seconds))
+        self.mdp = Mdp(EpisodeStart(reward, start, visits, memory_gib, penalty_per_gb, longest_seconds))
         settings.setdefault("order", FIFO)
         super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)

@@ -9,7 +9,7 @@ from graphs.foundation.by_name import Named
 
 
 @dataclass(frozen=True)
-class GPipe(Named):
+class GPipeOrder(Named):
     """Forward passes in the order of the micro-batches, then backward passes in the same order."""
 
     def passes(self, ranks: Ranks, micro_batches: int) -> Passes:
@@ -22,4 +22,4 @@ class GPipe(Named):
         )
 
 
-build = GPipe
+build = GPipeOrder

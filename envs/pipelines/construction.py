@@ -18,7 +18,7 @@ from enum import IntEnum
 import numpy as np
 
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
-from envs.pipelines.shapes import Shape, shapes_of
+from envs.pipelines.shapes import PipelineShape, shapes_of
 from envs.schedule import Sharing
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools
@@ -120,7 +120,7 @@ class Construction:
         self.stages: list[LayerStage] = []  # those whose end is known
         self.recomputed: list[int] = []  # of these
         self.chosen: list[int] = []  # devices of the stage under way
-        self.lapping: tuple[Shape, ...] = ()  # the shapes that are possible once devices have been used again
+        self.lapping: tuple[PipelineShape, ...] = ()  # the shapes that are possible once devices have been used again
         self.samples, self.is_training, self.sharing = samples, is_training, sharing
         self.weight_gradients_apart = weight_gradients_apart
 
@@ -202,7 +202,7 @@ class Construction:
 
     # ---- what is possible ------------------------------------------------------------------------------------------
 
-    def _shapes(self, order: str, micro_batches: int) -> tuple[Shape, ...]:
+    def _shapes(self, order: str, micro_batches: int) -> tuple[PipelineShape, ...]:
         apart = self.weight_gradients_apart
         return shapes_of(order, micro_batches, len(self.usable), self.layers, weight_gradients_apart=apart)
 
@@ -254,7 +254,7 @@ class Construction:
             return self.micro_batches % replicas == 0
         return self.samples // self.micro_batches % replicas == 0
 
-    def _reachable(self, stages: int, free: int) -> list[Shape]:
+    def _reachable(self, stages: int, free: int) -> list[PipelineShape]:
         """The shapes that so many stages, on devices of their own, and so many free devices can still become."""
         shapes = self._shapes(self.order, self.micro_batches)
         return [shape for shape in shapes if stages <= shape.ranks <= stages + free]
@@ -263,7 +263,7 @@ class Construction:
         """At least so many stages must follow these; more than there are layers if nothing can."""
         return min((shape.stages - stages for shape in self._reachable(stages, free)), default=self.layers)
 
-    def _laps(self, stages: int) -> list[Shape]:
+    def _laps(self, stages: int) -> list[PipelineShape]:
         """The shapes in which further stages go over the devices of these again."""
         laps = [shape for shape in self._reachable(stages, 0) if shape.stages > shape.ranks]
         return [shape for shape in laps if shape.is_v == laps[0].is_v]

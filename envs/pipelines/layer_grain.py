@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from envs.costs.costs import costs_of
-from envs.expansion.divided_stages import DividedStages, Replicas, SeenStage
+from envs.expansion.divided_stages import DividedStages, Replicas, StageShare
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
 from envs.expansion.first_shard import FirstShard
@@ -45,7 +45,7 @@ class LayerGrain:
     layers: Layers
     splits: StageSplits | None = None  # of divided stages
     _parts: dict[float, Problem] = field(default_factory=dict)  # by the share of the batch
-    _shards: dict[tuple[object, ...], SeenStage] = field(default_factory=dict)  # by the way of dividing
+    _shards: dict[tuple[object, ...], StageShare] = field(default_factory=dict)  # by the way of dividing
 
     @cached_property
     def coarse(self) -> Problem:
@@ -108,7 +108,7 @@ class LayerGrain:
         seen = tuple(self._seen(each, count) if each.shards > 1 else None for each in pipeline.stages)
         return DividedStages(self.coarse, self._grain.parcels, stage, replicas, count, self.part, seen)
 
-    def _seen(self, stage: LayerStage, micro_batches: int) -> SeenStage:
+    def _seen(self, stage: LayerStage, micro_batches: int) -> StageShare:
         """What the first shards of a stage do of each layer op, if it had all layers."""
         groups = [stage.devices[first : first + stage.shards] for first in range(0, len(stage.devices), stage.shards)]
         of_groups = [self._first_shard(stage, each, micro_batches * stage.replicas) for each in groups]
@@ -120,7 +120,7 @@ class LayerGrain:
             seconds[:, lead] = own.problem.op_seconds[:, lead]
         return replace(of_groups[0], problem=replace(of_groups[0].problem, op_seconds=seconds))
 
-    def _first_shard(self, stage: LayerStage, devices: tuple[int, ...], parts: int) -> SeenStage:
+    def _first_shard(self, stage: LayerStage, devices: tuple[int, ...], parts: int) -> StageShare:
         key = (stage.replicas, parts, *self._alike(devices))
         if key not in self._shards:
             assert self.splits is not None
@@ -128,7 +128,7 @@ class LayerGrain:
             split = tuple(option[len(option) - len(axes) :] for option in self.splits(stage))
             of_layer = self.layers.of_unit[self.problem.graph.units]
             shard = FirstShard.of(self.problem, split, axes, devices, parts, of_layer)
-            self._shards[key] = SeenStage.of(shard, self._grain)
+            self._shards[key] = StageShare.of(shard, self._grain)
         return self._shards[key]
 
     def _alike(self, devices: tuple[int, ...]) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from graphs.foundation.errors import InputError, UserCodeError
 MOST_LAPS = 4  # ours; more stages on each device than this are not offered
 
 
-class Shape(NamedTuple):
+class PipelineShape(NamedTuple):
     """So many stages on so many ranks."""
 
     ranks: int
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 @lru_cache(maxsize=1024)
 def shapes_of(
     order: str, micro_batches: int, most_ranks: int, most_stages: int, *, weight_gradients_apart: bool = True
-) -> tuple[Shape, ...]:
+) -> tuple[PipelineShape, ...]:
     """The shapes that an order of passes takes with a number of micro-batches.
 
     Of two laps of the same ranks it is interleaved, if the order takes that, or else a V. Without weight gradients that
@@ -51,13 +51,15 @@ def shapes_of(
     found = []
     for ranks in range(1, min(most_ranks, most_stages) + 1):
         for laps in range(1, min(MOST_LAPS, most_stages // ranks) + 1):
-            candidates = [Shape(ranks, laps * ranks)] + [Shape(ranks, 2 * ranks, is_v=True)] * (laps == 2)
+            candidates = [PipelineShape(ranks, laps * ranks)] + [PipelineShape(ranks, 2 * ranks, is_v=True)] * (
+                laps == 2
+            )
             taken = (each for each in candidates if _is_taken(order, each, micro_batches, weight_gradients_apart))
             found += list(islice(taken, 1))
     return tuple(found)
 
 
-def _is_taken(order: str, shape: Shape, micro_batches: int, weight_gradients_apart: bool) -> bool:
+def _is_taken(order: str, shape: PipelineShape, micro_batches: int, weight_gradients_apart: bool) -> bool:
     try:
         passes = load_pass_order(order).passes(shape.hosted, micro_batches)
     except UserCodeError:

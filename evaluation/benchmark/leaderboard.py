@@ -16,7 +16,7 @@ from evaluation.benchmark.quality_plot import height_of, paint
 from evaluation.benchmark.row_table import cells
 from evaluation.benchmark.submission import SUBMISSION, SubmissionFolder
 from evaluation.benchmark.suites import SUITES
-from evaluation.benchmark.verification import Row, row_of, verify
+from evaluation.benchmark.verification import VerifiedRow, row_of, verify
 from evaluation.drawing.figures import drawn
 from evaluation.statistics import geometric_mean
 from graphs.foundation.errors import InputError
@@ -66,15 +66,18 @@ def write_leaderboard(benchmark: Benchmark, submissions: Sequence[SubmissionFold
     write_whole(plot, drawing)
 
 
-def sections(benchmark: Benchmark, rows: Iterable[Row]) -> dict[str, list[Row]]:
+def sections(benchmark: Benchmark, rows: Iterable[VerifiedRow]) -> dict[str, list[VerifiedRow]]:
     """Rows by their suites, in the benchmark's order: first those that fit most often, among these the fastest."""
-    order, found = {name: number for number, name in enumerate(benchmark.suites)}, defaultdict[str, list[Row]](list)
+    order, found = (
+        {name: number for number, name in enumerate(benchmark.suites)},
+        defaultdict[str, list[VerifiedRow]](list),
+    )
     for row in sorted(rows, key=lambda row: (-row.share_that_fits, row.over_best.value, row.title)):
         found[",".join(sorted(_names(benchmark, row.suites), key=order.__getitem__))].append(row)
     return {suites: found[suites] for suites in sorted(found, key=lambda suites: order[suites.split(",")[0]])}
 
 
-def page_text(benchmark: Benchmark, found: Mapping[str, Sequence[Row]], plot: str) -> str:
+def page_text(benchmark: Benchmark, found: Mapping[str, Sequence[VerifiedRow]], plot: str) -> str:
     """The page, in Markdown: a table for each set of suites."""
     parts = [HEAD.format(name=benchmark.index.name)]
     for suites, rows in found.items():

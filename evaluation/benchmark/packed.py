@@ -28,7 +28,7 @@ from graphs.op_graph import Ints
 VERSION = 1
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class PackedHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line; a journal that was only compressed has its own."""
 
     schema: Literal["placelab.packed", "placelab.comparison"]
@@ -72,7 +72,7 @@ class PackedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def save_packed(path: Path, entries: Iterable[JournalEntry]) -> None:
     """Write entries; equal ones are equal files."""
-    lines = [msgspec.json.encode(Header(schema="placelab.packed", version=VERSION))]
+    lines = [msgspec.json.encode(PackedHeader(schema="placelab.packed", version=VERSION))]
     lines += [msgspec.json.encode(PackedEntry.of(entry)) for entry in entries]
     write_whole(path, gzip.compress(b"".join(line + b"\n" for line in lines), mtime=0))
 
@@ -84,7 +84,7 @@ def load_packed(path: Path) -> list[JournalEntry]:
     """
     first, *lines = read_file(path, "`git checkout` restores it").splitlines() or [b""]
     try:
-        header = msgspec.json.decode(first, type=Header)
+        header = msgspec.json.decode(first, type=PackedHeader)
         if header.schema != "placelab.packed":
             return plans(path)
         with located(path):

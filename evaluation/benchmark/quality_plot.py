@@ -8,7 +8,7 @@ from math import ceil, inf
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from evaluation.benchmark.verification import Row
+from evaluation.benchmark.verification import VerifiedRow
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE
 
 COLUMNS = 2
@@ -27,7 +27,7 @@ def height_of(panels: int) -> float:
     return HEIGHT * ceil(panels / COLUMNS)
 
 
-def paint(sections: Mapping[str, Sequence[Row]], figure: Figure) -> None:
+def paint(sections: Mapping[str, Sequence[VerifiedRow]], figure: Figure) -> None:
     """A mark for each row, with its interval; those that are `unbeaten` are named."""
     columns = min(COLUMNS, len(sections))
     grid = figure.subplots(ceil(len(sections) / columns), columns, squeeze=False).ravel()
@@ -62,9 +62,9 @@ def paint(sections: Mapping[str, Sequence[Row]], figure: Figure) -> None:
     grid[0].legend(fontsize=6, loc="upper right")
 
 
-def unbeaten(rows: Sequence[Row]) -> list[Row]:
+def unbeaten(rows: Sequence[VerifiedRow]) -> list[VerifiedRow]:
     """Of rows that fit on nine problems of ten, those that none with as few simulations is better than."""
-    found, best = list[Row](), inf
+    found, best = list[VerifiedRow](), inf
     for row in sorted(rows, key=lambda row: (_at(row), row.over_best.value)):
         if row.share_that_fits >= OFTEN and row.over_best.value < best:
             found.append(row)
@@ -72,5 +72,5 @@ def unbeaten(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _at(row: Row) -> float:
+def _at(row: VerifiedRow) -> float:
     return max(row.simulations, LEAST)

@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from evaluation import formatting
-from evaluation.benchmark.verification import Row
+from evaluation.benchmark.verification import VerifiedRow
 from evaluation.printed import Shown
 
 
@@ -19,7 +19,7 @@ from evaluation.printed import Shown
 class Rows(Shown):
     """Rows of submissions that were verified, and what is said below them."""
 
-    rows: Sequence[Row]
+    rows: Sequence[VerifiedRow]
     said: str
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Rows(Shown):
         return Group(table, Text(self.said))
 
 
-def cells(row: Row) -> tuple[str, str, str, str]:
+def cells(row: VerifiedRow) -> tuple[str, str, str, str]:
     """Its figures: over the best known, fits, simulations, seconds."""
     return (
         formatting.interval(row.over_best), f"{row.fits}/{row.problems}", f"{row.simulations:,.0f}",

@@ -27,7 +27,7 @@ EXACT = 1e-9  # relative: processors may round differently, and nothing else may
 
 
 @dataclass(frozen=True)
-class Row:
+class VerifiedRow:
     """A row of the leaderboard."""
 
     title: str
@@ -125,7 +125,7 @@ def check_entry(where: str, frozen: FrozenProblem, problem: Problem, entry: Jour
         raise InputError(f"{at}: the record says that the plan {_fits(record.fits)}, and it {_fits(timeline.fits)}")
 
 
-def row_of(submitted: SubmissionFolder, best: Mapping[str, JournalEntry]) -> Row:
+def row_of(submitted: SubmissionFolder, best: Mapping[str, JournalEntry]) -> VerifiedRow:
     """The row of a submission that was verified; `best` are the best known plans by problem.
 
     A plan that is better than the best known one has a ratio below 1.
@@ -135,7 +135,7 @@ def row_of(submitted: SubmissionFolder, best: Mapping[str, JournalEntry]) -> Row
     known = [record for record in fitting if record.problem in best]
     ratios = np.array([record.step_seconds / best[record.problem].record.step_seconds for record in known])
     count = len(records) + len(submitted.about.failures)
-    return Row(
+    return VerifiedRow(
         title=submitted.about.title,
         placer=submitted.about.placer,
         suites=submitted.about.suites,

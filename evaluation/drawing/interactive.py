@@ -26,7 +26,7 @@ FOLDER = Path(__file__).resolve().parent / "templates"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """An entry of a legend: a colour, what it means, and the names of the models that its box shows and hides."""
 
     label: str
@@ -35,7 +35,7 @@ class Entry:
     is_shown: bool = True
 
 
-def chart_html(model: LayoutDOM, *, description: str, legend: Sequence[Entry] = (), hint: str = "") -> str:
+def chart_html(model: LayoutDOM, *, description: str, legend: Sequence[LegendEntry] = (), hint: str = "") -> str:
     """An HTML element that shows a Bokeh model; screen readers say the description. The hint says how to use it.
 
     Equal models give equal text. Raises ValueError, as Bokeh does, for a model that is part of a document already.
@@ -67,7 +67,7 @@ def scripts(page: str) -> str:
     return f"<style>\n{_own('charts.css')}</style>\n<script>{_bokeh(has_widgets)}</script><script>{own}</script>"
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: LegendEntry) -> str:
     is_colour = entry.swatch.startswith("#")
     swatch = f'<i style="background:{entry.swatch}"></i>' if is_colour else f'<i class="{entry.swatch}"></i>'
     label = html.escape(entry.label)

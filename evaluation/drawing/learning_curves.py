@@ -24,7 +24,7 @@ from bokeh.models.annotations import Label, Span, Title
 from bokeh.plotting import figure
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
-from evaluation.drawing.interactive import Entry, chart_html, style_axes
+from evaluation.drawing.interactive import LegendEntry, chart_html, style_axes
 from evaluation.drawing.shades import INK, LINE, SOFT
 from graphs.op_graph import Floats
 
@@ -82,12 +82,12 @@ def running_mean(values: Floats) -> tuple[Floats, int]:
     return (total[width:] - total[:-width]) / width, reach
 
 
-def _legend(runs: Mapping[str, Metrics], curves: Sequence[Curve]) -> list[Entry]:
+def _legend(runs: Mapping[str, Metrics], curves: Sequence[Curve]) -> list[LegendEntry]:
     if len(runs) > 1:
-        return [Entry(name, _colour(number), (f"run{number}",)) for number, name in enumerate(runs)]
+        return [LegendEntry(name, _colour(number), (f"run{number}",)) for number, name in enumerate(runs)]
     if not any(curve.kind == "noisy" for curve in curves):
         return []
-    return [Entry("running mean", BLUE, ("run0",)), Entry("every update", "#99c7e0", ("raw0",))]
+    return [LegendEntry("running mean", BLUE, ("run0",)), LegendEntry("every update", "#99c7e0", ("raw0",))]
 
 
 def _panel(runs: Mapping[str, Metrics], curve: Curve, x: str, shared: DataRange1d, *, is_last: bool) -> figure:

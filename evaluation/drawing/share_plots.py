@@ -11,7 +11,7 @@ from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY
-from evaluation.drawing.interactive import Entry, chart_html
+from evaluation.drawing.interactive import LegendEntry, chart_html
 from evaluation.drawing.shades import INK, TINT
 from graphs.op_graph import Floats
 
@@ -56,7 +56,9 @@ def share_bars(timeline: Timeline) -> str:
     return chart_html(plot, description="What each device spends the step on", legend=list(filter(None, legend)))
 
 
-def _share(plot: figure, share: str, names: list[str], seconds: Floats, shares: Floats, begin: Floats) -> Entry | None:
+def _share(
+    plot: figure, share: str, names: list[str], seconds: Floats, shares: Floats, begin: Floats
+) -> LegendEntry | None:
     """The pieces of all bars that are of one share; returns its entry of the legend if there are any."""
     column, words = SHARES.index(share), WORDS.get(share, share)
     rows = np.flatnonzero(shares[:, column] > 0)
@@ -81,7 +83,7 @@ def _share(plot: figure, share: str, names: list[str], seconds: Floats, shares: 
     )  # fmt: skip
     rows_said = [("device", "@device"), (words, "@share, @seconds")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=rows_said, visible=False, point_policy="follow_mouse"))
-    return Entry(words, "framed" if share == "bubble" else COLOURS[share])
+    return LegendEntry(words, "framed" if share == "bubble" else COLOURS[share])
 
 
 def _short(name: str) -> str:

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from evaluation.drawing.figures import GREEN, GREY, ORANGE, PURPLE, RED, SKY, WIDTH, YELLOW, save_figure, svg
 from evaluation.drawing.shades import INK
-from evaluation.folding import Line, folded
+from evaluation.folding import FoldedLine, folded
 from evaluation.split_rows import OTHER, Dimension, DividedTensor, SplitRow, SplitRows
 
 COLOURS = (ORANGE, SKY, GREEN, YELLOW, PURPLE)  # of the mesh's axes: black is legible on them
@@ -109,7 +109,7 @@ class _Chart:
         handles += [Patch(facecolor="none", edgecolor=INK, hatch="///", label="+ partial sums")]
         figure.legend(handles=handles, loc="outside upper left", ncols=7, fontsize=8, handlelength=1)
 
-    def _line(self, axes: Axes, line: Line, columns: Sequence[Sequence[_Said]], y: float) -> None:
+    def _line(self, axes: Axes, line: FoldedLine, columns: Sequence[Sequence[_Said]], y: float) -> None:
         times = f"  x {line.times}" if line.times > 1 else ""
         room, label = 44 - 2 * line.depth - len(times), line.label
         label = label if len(label) <= room else f"{label[: room - 1]}…"

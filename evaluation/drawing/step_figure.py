@@ -31,7 +31,7 @@ from bokeh.plotting import figure
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from evaluation.drawing.interactive import Entry, chart_html, style_axes
+from evaluation.drawing.interactive import LegendEntry, chart_html, style_axes
 from evaluation.drawing.shades import INK, LINE, PAPER, TINT
 from evaluation.drawing.step_boxes import MOST_BOXES, StepLanes
 from evaluation.drawing.step_table import BoxTable
@@ -107,17 +107,17 @@ class _StepFigure:
         self.figure = self._empty()
         self._draw(first)
 
-    def legend(self) -> list[Entry]:
+    def legend(self) -> list[LegendEntry]:
         """What every colour means; most of them can be hidden."""
-        entries = [Entry(kind, colour, (kind,)) for kind, colour in COLOURS.items() if kind in self.kinds]
-        entries += [Entry("lighter: later stages of the device", "#9fc9e3")] if self.has_later else []
+        entries = [LegendEntry(kind, colour, (kind,)) for kind, colour in COLOURS.items() if kind in self.kinds]
+        entries += [LegendEntry("lighter: later stages of the device", "#9fc9e3")] if self.has_later else []
         entries += [
-            Entry("idle (a bubble, or a wait for a transfer)", "hatched", ("idle",)),
-            Entry("critical path", "path", ("path",)),
-            Entry("memory: parameters and their state", STATE, ("state",)),
-            Entry("memory: activations and the like", ACTIVATIONS, ("activations",)),
+            LegendEntry("idle (a bubble, or a wait for a transfer)", "hatched", ("idle",)),
+            LegendEntry("critical path", "path", ("path",)),
+            LegendEntry("memory: parameters and their state", STATE, ("state",)),
+            LegendEntry("memory: activations and the like", ACTIVATIONS, ("activations",)),
         ]
-        return entries + ([Entry("memory limit", "dashed", ("limit",))] if self.has_limit else [])
+        return entries + ([LegendEntry("memory limit", "dashed", ("limit",))] if self.has_limit else [])
 
     def _places(self) -> tuple[list[_Place], float]:
         """Of each step where its lanes are, and the height of all."""

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from envs.costs.costs import timing
-from envs.gantt import Row
+from envs.gantt import GanttRow
 from envs.last_inputs import Waits
 from envs.pass_spans import SpanKind
 from envs.timeline import Timeline
@@ -153,13 +153,13 @@ def _paint_step(axes: Axes, timeline: Timeline, seconds: float) -> list[Patch]:
     return [Patch(color=colour, label=kind) for kind, colour in colours.items() if kind in used] + beside
 
 
-def _shown(timeline: Timeline) -> list[Row]:
+def _shown(timeline: Timeline) -> list[GanttRow]:
     rows = timeline.chart().rows
     links = sorted((row for row in rows if row.link), key=lambda row: -float((row.finish - row.start).sum()))
     return [row for row in rows if not row.link or row in links[:LINKS]]
 
 
-def _spans(timeline: Timeline, row: Row, slices: int) -> dict[str, Spans]:
+def _spans(timeline: Timeline, row: GanttRow, slices: int) -> dict[str, Spans]:
     """When a row was busy with each kind of work; kinds that it never did are left out."""
     kinds, names = _kinds(timeline, row)
     took_time = row.finish > row.start
@@ -173,7 +173,7 @@ def _spans(timeline: Timeline, row: Row, slices: int) -> dict[str, Spans]:
     return {name: span for name, span in zip(names, spans, strict=True) if len(span[0])}
 
 
-def _kinds(timeline: Timeline, row: Row) -> tuple[Ints, list[str]]:
+def _kinds(timeline: Timeline, row: GanttRow) -> tuple[Ints, list[str]]:
     """(entries,) the kind of each entry of a row, and the names of all kinds."""
     passes = timeline.passes
     if passes is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.pipelines.shapes import Shape
+from envs.pipelines.shapes import PipelineShape
 from envs.stages import Devices
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
@@ -23,7 +23,7 @@ from graphs.op_graph import Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class LayerRow:
     """Modules in pieces. What is before the layers is in the first piece, what is after them in the last."""
 
     keys: ModuleKeys
@@ -32,7 +32,7 @@ class Row:
     devices: Devices  # of each piece, several if it has replicas
 
     @classmethod
-    def of(cls, keys: ModuleKeys, to: str, *, equal: bool = False) -> Row:
+    def of(cls, keys: ModuleKeys, to: str, *, equal: bool = False) -> LayerRow:
         """The modules in pieces, as the plan has the layers.
 
         Raises InputError as `layers_of` does, as `check_equal` if the layers must be `equal`, and for a plan that has
@@ -61,7 +61,7 @@ class Row:
         named = [*zip(self.keys.keys, self.piece.tolist(), strict=True)][self.keys.modules.tensors :]
         return [[key for key, piece in named if piece == number] for number in range(len(self.devices))]
 
-    def shape(self, to: str, *, several: bool = False, is_v: bool = False) -> Shape:
+    def shape(self, to: str, *, several: bool = False, is_v: bool = False) -> PipelineShape:
         """On how many ranks the pieces go, one after the other, and over and over again if there may be `several` each.
 
         With `is_v` they go back and forth, in the shape of a V. Raises InputError if they do not, and if they have
@@ -71,7 +71,7 @@ class Row:
             counts = ", ".join(str(len(each)) for each in self.devices)
             raise InputError(f"{to} takes as many replicas of each stage, and those of this plan have {counts} devices")
         ranks = [*dict.fromkeys(self.devices)]
-        shape = Shape(len(ranks), len(self.devices), is_v)
+        shape = PipelineShape(len(ranks), len(self.devices), is_v)
         goes = [ranks[shape.rank_of(piece)] for piece in range(len(self.devices))] if several else ranks
         if goes != list(self.devices) or len(self.devices) % len(ranks):
             names = [self.keys.problem.cluster.devices[each[0]].name for each in self.devices]

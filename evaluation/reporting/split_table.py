@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from evaluation.folding import Line, folded
+from evaluation.folding import FoldedLine, folded
 from evaluation.formatting import table
 from evaluation.split_rows import SplitRows
 
@@ -33,7 +33,7 @@ def split_table(rows: SplitRows) -> RenderableType:
     return Group(shown, Text(f"And {more} more lines; `placelab simulate GRAPH PLAN --splits FILE` draws all.\n"))
 
 
-def _add(shown: Table, line: Line) -> None:
+def _add(shown: Table, line: FoldedLine) -> None:
     times = f"  {line.times} times" if line.times > 1 else ""
     label = Text("  " * line.depth + line.label).append(times, "bold")
     if line.row is None:

@@ -38,7 +38,7 @@ class Sent(NamedTuple):
     seconds: float  # that these take
 
 
-class Holding(NamedTuple):
+class HeldTensor(NamedTuple):
     """A tensor that a device holds when it holds most, in all micro-batches together."""
 
     what: str  # a weight, or the op that made it
@@ -60,7 +60,7 @@ class StepSummary:
     fullest: str  # the device with the least room left, as a share of its memory
     fullest_bytes: float  # that it holds at its peak
     fullest_limit: float  # that it may hold
-    held: tuple[Holding, ...]  # what is largest there, the largest first
+    held: tuple[HeldTensor, ...]  # what is largest there, the largest first
 
     @classmethod
     def of(cls, timeline: Timeline) -> StepSummary:
@@ -130,7 +130,7 @@ def largest_sent(timeline: Timeline) -> tuple[Sent, ...]:
     return tuple(sorted(sent, key=lambda each: (-each.size, each.what, each.source, each.destination)))
 
 
-def largest_held(timeline: Timeline, device: int) -> tuple[Holding, ...]:
+def largest_held(timeline: Timeline, device: int) -> tuple[HeldTensor, ...]:
     """All that a device holds when it holds most, the most bytes first: weights with their state, outputs, copies."""
     problem, names = timeline.problem, _op_names(timeline)
     graph = problem.graph
@@ -148,7 +148,7 @@ def largest_held(timeline: Timeline, device: int) -> tuple[Holding, ...]:
         made = "gradient" if gradients[op] else "output"
         key = (names[op], made if timeline.placement[op] == device else "copy of another device's output")
         found[key] = found.get(key, 0.0) + size
-    held = [Holding(name, kind, size) for (name, kind), size in found.items() if size > 0]
+    held = [HeldTensor(name, kind, size) for (name, kind), size in found.items() if size > 0]
     return tuple(sorted(held, key=lambda each: (-each.size, each.what, each.kind)))
 
 

@@ -48,7 +48,7 @@ _DECIDING = (
 _LEFT_OVER = 3600.0  # seconds after which a file that was not written to its end never will be
 
 
-class Entry(msgspec.Struct, frozen=True, tag_field="schema", tag="placelab.captured"):
+class CachedCapture(msgspec.Struct, frozen=True, tag_field="schema", tag="placelab.captured"):
     """What a file of the cache holds."""
 
     what: str  # the text that names the model
@@ -133,7 +133,7 @@ def captured(
     sources = None if is_ours else listener.sources(own.file.resolve().parent if own else None)
     if sources is not None or is_ours:
         compressed = zlib.compress(msgspec.msgpack.encode(graph, enc_hook=_plain), 1)
-        _keep(file, Entry(what, sources, compressed, tuple(dict.fromkeys([*before, *said]))))
+        _keep(file, CachedCapture(what, sources, compressed, tuple(dict.fromkeys([*before, *said]))))
     return graph
 
 
@@ -196,7 +196,7 @@ def _torch_is_as_imported() -> bool:
     )
 
 
-def _keep(file: Path, entry: Entry) -> None:
+def _keep(file: Path, entry: CachedCapture) -> None:
     """Write an entry, and remove those that were used least recently, if there are too many."""
     with contextlib.suppress(OSError, InputError):  # a folder that cannot be written, or is full
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -229,5 +229,5 @@ def _array(_: type, plain: tuple[str, tuple[int, ...], bytes]) -> NDArray[Any]:
     return np.frombuffer(content, dtype).reshape(shape)
 
 
-_entries = msgspec.msgpack.Decoder(Entry)
+_entries = msgspec.msgpack.Decoder(CachedCapture)
 _graphs = msgspec.msgpack.Decoder(OpGraph, dec_hook=_array)

@@ -104,7 +104,7 @@ def training_step(forward: OpGraph) -> OpGraph:
     if forward.autograd is not None and forward.autograd.unknown:
         raise InputError(f"{forward.name}: {forward.autograd.unknown}")
     law = forward.batch_law
-    return _Builder(replace(forward, batch_law=None if law is None else BatchLaw(law.samples))).build()
+    return _StepBuilder(replace(forward, batch_law=None if law is None else BatchLaw(law.samples))).build()
 
 
 def forward_pass(step: OpGraph) -> OpGraph:
@@ -112,7 +112,7 @@ def forward_pass(step: OpGraph) -> OpGraph:
     return subgraph(step, step.phase == Phase.FORWARD)
 
 
-class _Builder:
+class _StepBuilder:
     """Adds ops to a forward graph."""
 
     def __init__(self, forward: OpGraph) -> None:

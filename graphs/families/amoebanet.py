@@ -92,7 +92,7 @@ def operation(name: str, channels: int, stride: int) -> nn.Module:
     return nn.MaxPool2d(2, stride) if name == "max 2" else nn.MaxPool2d(3, stride, padding=1)
 
 
-class Cell(nn.Module):
+class AmoebaCell(nn.Module):
     """Five sums of pairs of operations; some of the states, side by side, are its output."""
 
     def __init__(self, before: int, last: int, channels: int, reduces: bool, before_is_larger: bool) -> None:
@@ -127,7 +127,7 @@ class AmoebaNet(nn.Module):
         cells, before, last, reduced = [], channels, channels, False
         for reduces in (True, True, *stage, True, *stage, True, *stage):
             channels *= 2 if reduces else 1
-            cells.append(Cell(before, last, channels, reduces, reduced))
+            cells.append(AmoebaCell(before, last, channels, reduces, reduced))
             before, last = last, channels * len(REDUCTION_OUT if reduces else NORMAL_OUT)
             reduced = reduces
         self.cells = nn.ModuleList(cells)

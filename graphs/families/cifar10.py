@@ -35,7 +35,7 @@ def build(*, cell: int = 0, layers: int = 6, width: int = 36, batch: int = 128) 
         return SampledNet(cell, layers, width), images(batch, 32)
 
 
-class Separable(nn.Module):
+class SeparableConvolution(nn.Module):
     """ReLU, depthwise and pointwise convolution, batch norm."""
 
     def __init__(self, channels: int, kernel: int) -> None:
@@ -53,12 +53,12 @@ class Separable(nn.Module):
 def operation(name: str, channels: int) -> nn.Module:
     """One of OPERATIONS."""
     if name.startswith("separable"):
-        return Separable(channels, int(name[-1]))
+        return SeparableConvolution(channels, int(name[-1]))
     pools = {"average": nn.AvgPool2d(3, 1, padding=1), "max": nn.MaxPool2d(3, 1, padding=1)}
     return pools.get(name, nn.Identity())
 
 
-class Cell(nn.Module):
+class CifarCell(nn.Module):
     """Five nodes; those that no other reads are its output."""
 
     def __init__(self, plan: list[tuple[int, str]], first: int, second: int, channels: int) -> None:
@@ -91,7 +91,7 @@ class SampledNet(nn.Module):
         self.halves = [layers // 3, 2 * layers // 3]
         counts = [width * 2 ** sum(i >= half for half in self.halves) for i in range(layers)]
         before = [width, width, *counts]
-        self.cells = nn.ModuleList(Cell(plan, before[i], before[i + 1], counts[i]) for i in range(layers))
+        self.cells = nn.ModuleList(CifarCell(plan, before[i], before[i + 1], counts[i]) for i in range(layers))
         self.classifier = nn.Linear(counts[-1], CLASSES)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def build(*, layers: int = 2, steps: int = 10, hidden: int = 1024, batch: int = 
         return Translator(layers, hidden, vocabulary), tokens(batch, steps)
 
 
-class Cell(nn.Module):
+class GnmtCell(nn.Module):
     """One step of one LSTM layer, whose input may be wider than its state."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -58,9 +58,9 @@ class Encoder(nn.Module):
 
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()
-        self.forwards = Cell(hidden, hidden)
-        self.backwards = Cell(hidden, hidden)
-        self.layers = nn.ModuleList(Cell(2 * hidden if i == 0 else hidden, hidden) for i in range(layers - 1))
+        self.forwards = GnmtCell(hidden, hidden)
+        self.backwards = GnmtCell(hidden, hidden)
+        self.layers = nn.ModuleList(GnmtCell(2 * hidden if i == 0 else hidden, hidden) for i in range(layers - 1))
 
     def forward(self, words: list[Tensor], start: Tensor) -> list[Tensor]:
         """The top layer's output at every step, (batch, hidden) each."""
@@ -83,7 +83,7 @@ class Decoder(nn.Module):
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
-        self.layers = nn.ModuleList(Cell(2 * hidden, hidden) for _ in range(layers))
+        self.layers = nn.ModuleList(GnmtCell(2 * hidden, hidden) for _ in range(layers))
 
     def forward(self, words: list[Tensor], memory: Tensor, start: Tensor) -> list[Tensor]:
         """The top layer's output at every step, from the encoder's outputs, (batch, steps, hidden)."""

@@ -37,7 +37,7 @@ def build(*, blocks: int = 6, width: int = 32, image: int = 160, batch: int = 32
         return Inception(blocks, width), images(batch, image)
 
 
-class Block(nn.Module):
+class InceptionBlock(nn.Module):
     """Four branches side by side, concatenated: 4 x width channels."""
 
     def __init__(self, channels: int, width: int) -> None:
@@ -66,7 +66,7 @@ class Inception(nn.Module):
         stages = [min(i // BLOCKS_PER_STAGE, 2) for i in range(blocks)]
         outs = [4 * width * 2**stage for stage in stages]
         self.blocks = nn.ModuleList(
-            Block(channels, out // 4) for channels, out in zip([2 * width, *outs], outs, strict=False)
+            InceptionBlock(channels, out // 4) for channels, out in zip([2 * width, *outs], outs, strict=False)
         )
         self.starts_stage = [i > 0 and stage > stages[i - 1] for i, stage in enumerate(stages)]
         self.reduce = nn.MaxPool2d(3, 2, padding=1)

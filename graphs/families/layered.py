@@ -30,7 +30,7 @@ def build(*, seed: int = 0, depth: int = 10, breadth: int = 4, batch: int = 512)
         return LayeredNet(seed, depth, breadth), inputs
 
 
-class Node(nn.Module):
+class LayeredNode(nn.Module):
     """A linear map of what it reads, side by side, and a ReLU."""
 
     def __init__(self, channels: int, width: int) -> None:
@@ -57,7 +57,7 @@ class LayeredNet(nn.Module):
             for _ in range(draw.randint(max(1, breadth // 2), breadth)):
                 read = sorted(draw.sample(previous, min(len(previous), draw.randint(1, READS))))
                 width = draw.choice(WIDTHS)
-                nodes.append(Node(sum(widths[i] for i in read), width))
+                nodes.append(LayeredNode(sum(widths[i] for i in read), width))
                 self.reads.append(read)
                 layer.append(len(widths))
                 widths.append(width)

@@ -50,7 +50,7 @@ class RootMeanSquareNorm(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + 1e-6) * self.weight
 
 
-class Attention(nn.Module):
+class LlamaAttention(nn.Module):
     """Causal self-attention with rotary positions (Su et al. 2021)."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -75,13 +75,13 @@ class Attention(nn.Module):
         return projected
 
 
-class Layer(nn.Module):
+class LlamaLayer(nn.Module):
     """Attention and a gated feed-forward net, a norm before each."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         super().__init__()
         self.attention_norm = RootMeanSquareNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = LlamaAttention(width, heads)
         self.feed_forward_norm = RootMeanSquareNorm(width)
         self.gate = nn.Linear(width, inner, bias=False)
         self.up = nn.Linear(width, inner, bias=False)
@@ -101,7 +101,7 @@ class Llama(nn.Module):
     def __init__(self, layers: int, width: int, heads: int, inner: int, sequence: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
-        self.layers = nn.ModuleList(Layer(width, heads, inner) for _ in range(layers))
+        self.layers = nn.ModuleList(LlamaLayer(width, heads, inner) for _ in range(layers))
         self.norm = RootMeanSquareNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         for name in ("cosine", "sine"):

@@ -33,7 +33,7 @@ def build(*, repeat: int = 4, filters: int = 44, image: int = 224, batch: int = 
         return NasNet(repeat, filters), images(batch, image)
 
 
-class Separable(nn.Module):
+class TwiceSeparable(nn.Module):
     """Twice: ReLU, depthwise and pointwise convolution, batch norm; the first with a stride."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int = 1) -> None:
@@ -51,7 +51,7 @@ class Separable(nn.Module):
         return [nn.ReLU(), depthwise, nn.Conv2d(channels, out, 1, bias=False), nn.BatchNorm2d(out)]
 
 
-class Cell(nn.Module):
+class NasCell(nn.Module):
     """Keeps height and width, or halves them."""
 
     def __init__(self, before: int, last: int, channels: int, reduces: bool, before_is_larger: bool) -> None:
@@ -59,9 +59,11 @@ class Cell(nn.Module):
         self.adjust = HalveTwice(before, channels) if before_is_larger else unit(before, channels)
         self.squeeze = unit(last, channels)
         sizes, stride = ((7, 5, 7, 5), 2) if reduces else ((3, 3, 5, 5, 3), 1)
-        parts = {key: Separable(channels, channels, size, stride) for key, size in zip("abcde", sizes, strict=False)}
+        parts = {
+            key: TwiceSeparable(channels, channels, size, stride) for key, size in zip("abcde", sizes, strict=False)
+        }
         self.separable = nn.ModuleDict(parts)
-        self.last = Separable(channels, channels, 3) if reduces else None
+        self.last = TwiceSeparable(channels, channels, 3) if reduces else None
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
         """(batch, 6 channels, height, width); of a reduction, (batch, 4 channels, height / 2, width / 2)."""
@@ -96,7 +98,7 @@ class NasNet(nn.Module):
         cells: list[nn.Module] = []
         before, last, reduced = stem, stem, False
         for reduces, channels in plan:
-            cells.append(Cell(before, last, channels, reduces, reduced))
+            cells.append(NasCell(before, last, channels, reduces, reduced))
             before, last, reduced = last, (4 if reduces else 6) * channels, reduces
         self.cells = nn.ModuleList(cells)
         self.classifier = nn.Linear(last, CLASSES)

@@ -35,7 +35,7 @@ def build(*, cell: int = 0, steps: int = 12, hidden: int = 1000, batch: int = 64
         return SampledLanguageModel(cell, hidden, vocabulary), tokens(batch, steps)
 
 
-class Cell(nn.Module):
+class PtbCell(nn.Module):
     """One step of the sampled recurrence."""
 
     def __init__(self, seed: int, hidden: int) -> None:
@@ -66,7 +66,7 @@ class SampledLanguageModel(nn.Module):
     def __init__(self, seed: int, hidden: int, vocabulary: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, hidden)
-        self.cells = nn.ModuleList([Cell(seed, hidden)])
+        self.cells = nn.ModuleList([PtbCell(seed, hidden)])
         self.head = nn.Linear(hidden, vocabulary)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Attention(nn.Module):
         return projected
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Attention and feed-forward net, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -110,7 +110,7 @@ class TransformerLanguageModel(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.empty(sequence, width))
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(TransformerLayer(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.register_buffer("mask", torch.empty(sequence, sequence).fill_(-math.inf).triu(1))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.families import Model, check_multiple, images
-from graphs.families.transformer import Layer
+from graphs.families.transformer import TransformerLayer
 
 CONFIGURATIONS = {
     "vit-base": "layers=12,width=768,heads=12,image=224,batch=64",
@@ -44,7 +44,7 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(3, width, PATCH, PATCH)
         self.token = nn.Parameter(torch.empty(1, 1, width))
         self.positions = nn.Parameter(torch.empty(1, length, width))
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(TransformerLayer(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, CLASSES)
         self.register_buffer("mask", torch.zeros(length, length))

@@ -31,7 +31,7 @@ def build(*, stacks: int = 2, layers: int = 10, channels: int = 128, length: int
         return WaveNet(stacks, layers, channels), (torch.empty(batch, length + 1, dtype=torch.long),)
 
 
-class Layer(nn.Module):
+class WavenetLayer(nn.Module):
     """A dilated convolution through a gate, parallel to a shortcut, with an output to the skip path."""
 
     def __init__(self, channels: int, dilation: int) -> None:
@@ -55,7 +55,7 @@ class WaveNet(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(LEVELS, channels)
         self.layers = nn.ModuleList(
-            Layer(channels, 2 ** (i % (LARGEST_DILATION + 1))) for _ in range(stacks) for i in range(layers)
+            WavenetLayer(channels, 2 ** (i % (LARGEST_DILATION + 1))) for _ in range(stacks) for i in range(layers)
         )
         self.hidden = nn.Conv1d(channels, channels, 1)
         self.head = nn.Conv1d(channels, LEVELS, 1)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphs.formats.onnx_flops import Call, Shape, convolution, gemm, matmul, numel, transposed_convolution
+from graphs.formats.onnx_flops import OnnxCall, Shape, convolution, gemm, matmul, numel, transposed_convolution
 
 DOMAIN = "com.microsoft"
 
 
-def contrib_flops(call: Call) -> float | None:
+def contrib_flops(call: OnnxCall) -> float | None:
     """FLOP of a call; None for an operator of which they are not known, and for shapes that it does not take."""
     if call.operator in _WITHOUT_PRODUCTS:
         return 0.0
@@ -24,24 +24,24 @@ def contrib_flops(call: Call) -> float | None:
         return None
 
 
-def _fused_matmul(call: Call) -> float:
+def _fused_matmul(call: OnnxCall) -> float:
     left = call.read[0] or (0, 0)
     return numel(call.written[0]) * (left[-2] if call.attributes.get("transA", 0) and len(left) > 1 else left[-1])
 
 
-def _packed_matmul(call: Call) -> float:
+def _packed_matmul(call: OnnxCall) -> float:
     """By a weight that is packed: its rows are those that the attribute names."""
     return numel(call.written[0]) * float(call.attributes.get("K", (call.read[0] or (0,))[-1]))
 
 
-def _given(call: Call, number: int) -> Shape | None:
+def _given(call: OnnxCall, number: int) -> Shape | None:
     return call.read[number] if number < len(call.read) else None
 
 
-def _projected_attention(past: int) -> Callable[[Call], float]:
+def _projected_attention(past: int) -> Callable[[OnnxCall], float]:
     """Of (batch, length, size) the products with one weight, (size, all of query, key and value), and the scores."""
 
-    def count(call: Call) -> float:
+    def count(call: OnnxCall) -> float:
         batch, length, size = call.read[0] or (0, 0, 0)
         widths = (call.read[1] or (0, 0))[1]
         query, _, value = call.attributes.get("qkv_hidden_sizes") or (widths / 3,) * 3
@@ -57,7 +57,7 @@ def _scores(query: Shape, keys: float, size: float, value: float) -> float:
     return float(query[0]) * float(query[1]) * keys * (float(size) + value)
 
 
-def _multi_head(call: Call) -> float:
+def _multi_head(call: OnnxCall) -> float:
     """Queries are (batch, length, size), keys likewise or by heads, (batch, heads, length, size).
 
     All may be in one tensor, (batch, length, heads, 3, size), and keys and values in one of two.
@@ -69,7 +69,7 @@ def _multi_head(call: Call) -> float:
     return _scores(query, length + (past[-2] if past else 0), size, width)
 
 
-def _group_query(call: Call) -> float:
+def _group_query(call: OnnxCall) -> float:
     """Heads share keys and values, which may be in one tensor with the queries: what is written is as wide as these."""
     query, past, width = call.read[0] or (0, 0, 0), _given(call, 3), call.written[0][-1]
     length = query[1] + (past[-2] if past else 0)
@@ -78,14 +78,14 @@ def _group_query(call: Call) -> float:
     return _scores(query, length, width, width)
 
 
-def _experts(call: Call) -> float:
+def _experts(call: OnnxCall) -> float:
     """Every row goes through some of the experts, whose weights are (experts, in, out)."""
     rows = numel((call.read[0] or (0,))[:-1]) * float(call.attributes.get("k", 1))
     weights = [shape for number in (2, 4, 6) if (shape := _given(call, number)) is not None]
     return rows * sum(numel(shape[1:]) for shape in weights)
 
 
-_FORMULAS: dict[str, Callable[[Call], float]] = {
+_FORMULAS: dict[str, Callable[[OnnxCall], float]] = {
     **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation"), _fused_matmul),
     **dict.fromkeys(("MatMulNBits", "MatMulBnb4", "MatMulFpQ4"), _packed_matmul),
     **dict.fromkeys((

@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Call:
+class OnnxCall:
     """One use of an operator."""
 
     operator: str  # "Conv"
@@ -26,7 +26,7 @@ class Call:
     written: Sequence[Shape]  # the shape of each output
 
 
-def flops(call: Call) -> float:
+def flops(call: OnnxCall) -> float:
     """FLOP of a call; 0 for an operator without a formula."""
     formula = _FORMULAS.get(call.operator)
     return 2.0 * formula(call) if formula else 0.0
@@ -37,35 +37,35 @@ def numel(shape: Shape | None) -> float:
     return 0.0 if shape is None else float(math.prod(map(float, shape)))
 
 
-def matmul(call: Call) -> float:
+def matmul(call: OnnxCall) -> float:
     """Half the FLOP of a product, of any number of matrices."""
     left = call.read[0] or (0,)
     return numel(call.written[0]) * left[-1]
 
 
-def gemm(call: Call) -> float:
+def gemm(call: OnnxCall) -> float:
     """Half the FLOP of a product of two matrices, of which the first may be transposed."""
     rows, columns = call.read[0] or (0, 0)
     return numel(call.written[0]) * (rows if call.attributes.get("transA", 0) else columns)
 
 
-def convolution(weight: int) -> Callable[[Call], float]:
+def convolution(weight: int) -> Callable[[OnnxCall], float]:
     """Every output element takes a product with one filter; the input `weight` is (filters, channels, *kernel)."""
     return lambda call: numel(call.written[0]) * numel((call.read[weight] or (0, 0))[1:])
 
 
-def transposed_convolution(call: Call) -> float:
+def transposed_convolution(call: OnnxCall) -> float:
     """Every input element is multiplied into one filter, (channels, filters, *kernel)."""
     return numel(call.read[0]) * numel((call.read[1] or (0, 0))[1:])
 
 
-def _recurrent(call: Call) -> float:
+def _recurrent(call: OnnxCall) -> float:
     """Every step multiplies each row by the input's and the state's matrices, of both directions if there are two."""
     rows = numel((call.read[0] or (0, 0, 0))[:2])  # steps and batch, in either layout
     return rows * (numel(call.read[1]) + numel(call.read[2]))
 
 
-def _attention(call: Call) -> float:
+def _attention(call: OnnxCall) -> float:
     """Queries by keys, and scores by values; (batch, heads, length, size), or (batch, length, heads * size)."""
     query, key, value = (shape or (0, 0, 0, 0) for shape in call.read[:3])
     past = call.read[4] if len(call.read) > 4 else None
@@ -77,7 +77,7 @@ def _attention(call: Call) -> float:
     return numel(query[:-1]) * length * (float(query[-1]) + value[-1])
 
 
-def _einsum(call: Call) -> float:
+def _einsum(call: OnnxCall) -> float:
     """One product per combination of all indices and per pair of operands, in the order given."""
     equation = call.attributes.get("equation", b"").decode(errors="replace")
     terms = re.sub(r"\s", "", equation).partition("->")[0].split(",")
@@ -91,7 +91,7 @@ def _einsum(call: Call) -> float:
     return numel(tuple(sizes.values())) * (len(terms) - 1)
 
 
-_FORMULAS: dict[str, Callable[[Call], float]] = {
+_FORMULAS: dict[str, Callable[[OnnxCall], float]] = {
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), matmul),
     "Gemm": gemm,
     **dict.fromkeys(("Conv", "ConvInteger", "DeformConv"), convolution(weight=1)),

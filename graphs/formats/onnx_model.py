@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
 
 from graphs.formats.onnx_contrib_flops import DOMAIN, contrib_flops
-from graphs.formats.onnx_flops import Call, Shape, flops, numel
+from graphs.formats.onnx_flops import OnnxCall, Shape, flops, numel
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.graph_draft import GraphDraft
@@ -59,7 +59,7 @@ def forward_graph(model: ModelProto, name: str, sizes: Mapping[str, int]) -> OpG
     weights |= _taken_out(model.graph)
     live = _live(model.graph)
     _give_sizes(model.graph, live, weights, sizes)
-    return _Builder(_inferred(model), name, weights).build(live)
+    return _OnnxBuilder(_inferred(model), name, weights).build(live)
 
 
 def _refuse_control_flow(model: ModelProto) -> None:
@@ -240,7 +240,7 @@ class _Tensor:
     bytes: float  # that it occupies
 
 
-class _Builder:
+class _OnnxBuilder:
     """Walks the nodes once, in order, and remembers what each value stands for."""
 
     def __init__(self, graph: GraphProto, name: str, initializers: Mapping[str, TensorProto]) -> None:
@@ -328,7 +328,7 @@ class _Builder:
         named = [name for name in node.output if name]
         ours = node.domain in _STANDARD
         written = [self.tensor(name).shape if ours or name in self.used else () for name in named]
-        call = Call(node.op_type, attributes, read, written)
+        call = OnnxCall(node.op_type, attributes, read, written)
         if ours:
             return flops(call)
         found = contrib_flops(call) if node.domain == DOMAIN else None

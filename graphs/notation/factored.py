@@ -18,9 +18,9 @@ from graphs.notation.axes import Axes, Factors, factors_of
 from graphs.notation.gradients import gradient
 from graphs.notation.joining import (
     Digit,
-    Looked,
     Names,
     Regroup,
+    ViewedRead,
     access_of,
     before_view,
     digits_of,
@@ -202,7 +202,7 @@ def _made(signature: Signature, local: _Local, factors: Factors) -> FactoredOp |
     written = digits_of(plain, plain.writes[0], local.output, names, factors)
     if written is None:
         return None
-    reads, as_read, looks, counts = list[Access](), list[Access](), list[Looked](), list[tuple[int, ...]]()
+    reads, as_read, looks, counts = list[Access](), list[Access](), list[ViewedRead](), list[tuple[int, ...]]()
     for access, chain, dimensions in zip(plain.reads, local.steps, local.reads, strict=True):
         digits = digits_of(plain, access, dimensions[-1], names, factors)
         looked = None if digits is None or chain is None else _at_source(digits, chain, dimensions, factors)
@@ -237,9 +237,9 @@ def _named(name: str, sizes: tuple[int, ...]) -> dict[str, int]:
 
 def _at_source(
     digits: list[list[Digit]], chain: tuple[Step, ...], dimensions: Sequence[Sequence[int]], factors: Factors
-) -> Looked | None:
+) -> ViewedRead | None:
     """How the op looks at the tensor at the source; None if a view is not taken apart alike."""
-    found: Looked | None = Looked(digits, [])
+    found: ViewedRead | None = ViewedRead(digits, [])
     for step, before in zip(reversed(chain), reversed(dimensions[:-1]), strict=True):
         found = None if found is None else before_view(step, found, before, factors)
     return found

@@ -32,7 +32,7 @@ class Regroup(NamedTuple):
     after: tuple[tuple[int | None, Affine | None], ...]  # their origins, and what is needed of each
 
 
-class Looked(NamedTuple):
+class ViewedRead(NamedTuple):
     """How an op looks at a tensor: what it reads of it, and how the factors of what it reads are arranged."""
 
     digits: list[list[Digit]]  # (dimensions,) of the tensor
@@ -91,7 +91,7 @@ def digits_of(
     return found
 
 
-def before_view(step: Step, looked: Looked, before: Sequence[int], factors: Factors) -> Looked | None:
+def before_view(step: Step, looked: ViewedRead, before: Sequence[int], factors: Factors) -> ViewedRead | None:
     """How a tensor is looked at through one more view; None if the view shows a part of what is not taken apart."""
     digits, regroups = looked
     found = [[Digit(size, Affine(), None) for size in factors.of(axis)] for axis in before]
@@ -106,7 +106,7 @@ def before_view(step: Step, looked: Looked, before: Sequence[int], factors: Fact
                 if is_part and any(digit.at is None for digit in digits[j]):
                     return None
                 found[source] = _started(digits[j], before[source], step.start[j], factors)
-        return Looked(found, regroups)
+        return ViewedRead(found, regroups)
     for ours, theirs in step.groups:
         after = [digit for j in theirs for digit in digits[j]]
         moving = [digit for digit in after if digit.size > 1]
@@ -125,7 +125,7 @@ def before_view(step: Step, looked: Looked, before: Sequence[int], factors: Fact
         else:
             for i in ours:
                 found[i] = [moving.pop(0) if digit.size > 1 else digit for digit in found[i]]
-    return Looked(found, regroups)
+    return ViewedRead(found, regroups)
 
 
 def _free_origin(digits: Sequence[Sequence[Digit]], regroups: Sequence[Regroup]) -> int:

@@ -24,7 +24,7 @@ class EpisodePolicy(LearnedPolicy, Generic[View, States]):
     """A distribution over devices for the current unit of an episode, which REINFORCE trains."""
 
     shape: msgspec.Struct  # what it is made of; a run is resumed only with the same
-    order: str  # in which units are visited, as in `envs.gym.iterative.Rules`
+    order: str  # in which units are visited, as in `envs.gym.iterative.EpisodeStart`
 
     @abstractmethod
     def view(self, problem: Problem) -> View:
@@ -44,7 +44,7 @@ class EpisodePolicy(LearnedPolicy, Generic[View, States]):
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
+class EpisodeDecision:
     """One decision of one episode."""
 
     episode: int
@@ -59,7 +59,7 @@ def roll_out(
     generator: torch.Generator,
     *,
     greedy: int = 0,
-) -> Iterator[list[Decision]]:
+) -> Iterator[list[EpisodeDecision]]:
     """Follow episodes to their ends, a step of each at a time; yields the decisions, after the units were placed.
 
     The first `greedy` episodes take the most likely devices. A caller that needs rewards simulates the placements
@@ -69,7 +69,9 @@ def roll_out(
         states = [episodes[i].progress.copy() for i in running]
         batch = policy.stack(states, [views[state.prepared] for state in states])
         devices = policy.act(batch, generator, greedy=torch.tensor(running) < greedy).tolist()
-        decisions = [Decision(i, state, device) for i, state, device in zip(running, states, devices, strict=True)]
+        decisions = [
+            EpisodeDecision(i, state, device) for i, state, device in zip(running, states, devices, strict=True)
+        ]
         for decision in decisions:
             episodes[decision.episode].place(decision.device)
         yield decisions

@@ -90,7 +90,7 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How Placeto's episodes start and what they pay: `envs.gym.iterative.Rules`, but for the order of the visits.
+    """How Placeto's episodes start and what they pay: `envs.gym.iterative.EpisodeStart`, but for the order of visits.
 
     That order is part of the network's spec, "placeto:order=random": the policy needs it also when it places.
     """

@@ -17,7 +17,7 @@ from placers.pipelining.pipeline import Stage
 
 
 @dataclass(frozen=True)
-class Partition:
+class ChainPartition:
     """Stages in order, and the time of the slowest stage or transfer."""
 
     stages: tuple[Stage, ...]
@@ -39,7 +39,7 @@ class LayerChain:
             raise InputError(f"expected as many seconds, send_seconds and held_bytes as layers, got {sorted(lengths)}")
 
 
-def partition(chain: LayerChain, machines: int, memory_bytes: float, *, shared: int = 0) -> Partition:
+def partition(chain: LayerChain, machines: int, memory_bytes: float, *, shared: int = 0) -> ChainPartition:
     """The pipeline on all machines with the least bottleneck; data parallelism if no pipeline fits.
 
     `shared` are samples that the replicas of each stage divide; 0: any number of replicas will do. Where several are
@@ -70,11 +70,11 @@ def partition(chain: LayerChain, machines: int, memory_bytes: float, *, shared: 
     possible = np.isfinite(best[layers])
     if not (possible.any() if shared else possible[machines]):
         used = int(counts[shared % counts == 0].max())
-        return Partition((Stage(0, layers, (used,)),), float(seconds[-1]) / used, fits=False)
+        return ChainPartition((Stage(0, layers, (used,)),), float(seconds[-1]) / used, fits=False)
     used = int(np.flatnonzero(possible).max())
     stages, end, left = list[Stage](), layers, used
     while end:
         begin, taken = int(begins[end, left]), int(replicas[end, left])
         stages.append(Stage(begin, end, (taken,)))
         end, left = begin, left - taken
-    return Partition(tuple(stages[::-1]), float(best[layers, used]))
+    return ChainPartition(tuple(stages[::-1]), float(best[layers, used]))

@@ -56,7 +56,7 @@ POLICIES = (fresh_first, append_first, scatter_first)
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class DeviceSets:
     """Sets of devices that stages may have used so far, the smaller ones first, and what the next stage may be given.
 
     The first set is empty. Every move leaves at least one device.
@@ -69,7 +69,7 @@ class Moves:
     to: Ints  # (moves,) the set that is used then
 
     @classmethod
-    def of(cls, sizes: Counts) -> Moves:
+    def of(cls, sizes: Counts) -> DeviceSets:
         """All that the policies lead to, on servers of so many devices each.
 
         More than `MOST` devices are given out several at a time, if the size of every server is a multiple of that.
@@ -80,7 +80,7 @@ class Moves:
         return cls(small.devices * lot, small.used * lot, small.offsets, small.given * lot, small.to)
 
     @classmethod
-    def _of(cls, sizes: Counts) -> Moves:
+    def _of(cls, sizes: Counts) -> DeviceSets:
         by_size: list[dict[Counts, list[Counts]]] = [{} for _ in range(sum(sizes) + 1)]
         by_size[0][(0,) * len(sizes)] = []
         for size, sets in enumerate(by_size):

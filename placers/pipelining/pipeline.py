@@ -11,7 +11,7 @@ from envs.pipelines.layers import Layers, sums_before
 from envs.simulation.compiled import compiled, subroutine
 from graphs.op_graph import Floats, Ints
 from placers.pipelining.latency import latency
-from placers.pipelining.servers import Links, send_seconds, sum_seconds
+from placers.pipelining.servers import ServerLinks, send_seconds, sum_seconds
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,16 @@ class Entries(NamedTuple):
 
 @subroutine
 def fill_stage(
-    given: Chain, links: Links, first: int, end: int, replicas: Ints, micro_batches: int, recompute: bool, to: Entries,
+    given: Chain,
+    links: ServerLinks,
+    first: int,
+    end: int,
+    replicas: Ints,
+    micro_batches: int,
+    recompute: bool,
+    to: Entries,
     at: int,
-) -> None:  # fmt: skip
+) -> None:
     """Write what a stage of computing costs."""
     count = 0
     for server in range(len(replicas)):
@@ -113,7 +120,14 @@ def fill_stage(
 
 @subroutine
 def fill_sending(
-    given: Chain, links: Links, first: int, senders: Ints, receivers: Ints, micro_batches: int, to: Entries, at: int
+    given: Chain,
+    links: ServerLinks,
+    first: int,
+    senders: Ints,
+    receivers: Ints,
+    micro_batches: int,
+    to: Entries,
+    at: int,
 ) -> None:
     """Write what it costs to send a micro-batch to the stage that begins with layer `first`, and back."""
     wait, each = send_seconds(links, senders, receivers)
@@ -136,9 +150,15 @@ def overflow_of(given: Chain, stages: int, micro_batches: int, recompute: bool, 
 
 @compiled
 def _estimate(
-    given: Chain, links: Links, bounds: Ints, replicas: Ints, micro_batches: int, recompute: bool, corrected: bool,
+    given: Chain,
+    links: ServerLinks,
+    bounds: Ints,
+    replicas: Ints,
+    micro_batches: int,
+    recompute: bool,
+    corrected: bool,
     entries: Entries,
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """Seconds and overflow; `bounds`, (stages + 1,), and `replicas`, (stages, servers), say what the stages are."""
     stages = len(bounds) - 1
     for stage in range(stages):
@@ -153,9 +173,14 @@ def _estimate(
 
 
 def estimate(
-    given: Chain, links: Links, stages: tuple[Stage, ...], micro_batches: int, *, recompute: bool = False,
+    given: Chain,
+    links: ServerLinks,
+    stages: tuple[Stage, ...],
+    micro_batches: int,
+    *,
+    recompute: bool = False,
     corrected: bool = False,
-) -> Pipeline:  # fmt: skip
+) -> Pipeline:
     """What a pipeline costs by equations 1 to 3."""
     bounds = np.array([*(stage.first for stage in stages), stages[-1].end], np.int64)
     replicas = np.array([stage.counts for stage in stages], np.int64)

@@ -15,10 +15,10 @@ import numpy as np
 
 from envs.simulation.compiled import compiled, inlined, subroutine
 from graphs.op_graph import Floats, Ints
-from placers.pipelining.device_policies import Moves
+from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.latency import latency
 from placers.pipelining.pipeline import Chain, Entries, Pipeline, Stage, estimate, fill_sending, fill_stage, overflow_of
-from placers.pipelining.servers import Links
+from placers.pipelining.servers import ServerLinks
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Equations:
     """Samples of a micro-batch, which the replicas of every stage divide if they can; 0: any number will do."""
 
 
-class _Found(NamedTuple):
+class _BestStages(NamedTuple):
     """Of each state, (sets, layers), the best stages so far."""
 
     overflow: Floats
@@ -48,7 +48,7 @@ class _Found(NamedTuple):
 
 
 class _Moves(NamedTuple):
-    """`Moves` for compiled code, and the devices that each leaves."""
+    """`DeviceSets` for compiled code, and the devices that each leaves."""
 
     offsets: Ints
     given: Ints
@@ -65,11 +65,11 @@ class _Scratch(NamedTuple):
     bounds: Ints  # (stages + 1,)
 
 
-def planned(given: Chain, links: Links, moves: Moves, by: Equations) -> tuple[Pipeline, int]:
+def planned(given: Chain, links: ServerLinks, moves: DeviceSets, by: Equations) -> tuple[Pipeline, int]:
     """The best pipeline that was found, and how many were estimated. One that fits the memory is better than others."""
     sets, layers, most = len(moves), len(given.sent), int(moves.devices.sum())
     table = (sets, layers)
-    found = _Found(
+    found = _BestStages(
         np.full(table, np.inf), np.full(table, np.inf), np.zeros(table, np.int64), np.full(table, -1),
         np.zeros(table, np.int64),
     )  # fmt: skip
@@ -123,8 +123,8 @@ def _count(devices: Ints) -> int:
 
 @compiled
 def _search(
-    given: Chain, links: Links, moves: _Moves, devices: Ints, fixed: int, parts: int, most: int, recompute: bool,
-    corrected: bool, shared: int, found: _Found, scratch: _Scratch,
+    given: Chain, links: ServerLinks, moves: _Moves, devices: Ints, fixed: int, parts: int, most: int, recompute: bool,
+    corrected: bool, shared: int, found: _BestStages, scratch: _Scratch,
 ) -> int:  # fmt: skip
     """Fill `found`; how many pipelines were estimated."""
     sets, layers = found.seconds.shape
@@ -173,7 +173,7 @@ def _search(
 
 
 @inlined
-def _read_stages(at: int, first: int, moves: _Moves, found: _Found, scratch: _Scratch) -> int:
+def _read_stages(at: int, first: int, moves: _Moves, found: _BestStages, scratch: _Scratch) -> int:
     """Write the stages by which a state was reached; how many there are."""
     stages = found.stages[at, first]
     scratch.bounds[stages] = first

@@ -16,7 +16,7 @@ from graphs.op_graph import Bools, Ints
 PAIR, DEVICE, SERVER = range(3)  # what has a channel of its own: a pair of devices, a sending device, a sending server
 
 
-class Links(NamedTuple):
+class ServerLinks(NamedTuple):
     """What joins devices within servers, and what joins the servers."""
 
     within_bandwidth: float  # bytes/s of a channel, the mean over pairs
@@ -32,7 +32,7 @@ class Servers:
     """Devices by server; all of them are one where all links are alike."""
 
     devices: tuple[tuple[int, ...], ...]  # of each server
-    links: Links
+    links: ServerLinks
 
     @classmethod
     def of(cls, cluster: Cluster, devices: Sequence[int] = ()) -> Servers:
@@ -44,7 +44,7 @@ class Servers:
         apart = ~np.eye(len(cluster), dtype=np.bool_) & (server[:, None] >= 0) & (server >= 0)
         inside = server[:, None] == server[None, :]
         groups = tuple(tuple(np.flatnonzero(server == number).tolist()) for number in range(int(server.max()) + 1))
-        return cls(groups, Links(*_links(cluster, apart & inside), *_links(cluster, apart & ~inside)))
+        return cls(groups, ServerLinks(*_links(cluster, apart & inside), *_links(cluster, apart & ~inside)))
 
     @property
     def sizes(self) -> Ints:
@@ -53,7 +53,7 @@ class Servers:
 
 
 @subroutine
-def sum_seconds(links: Links, replicas: Ints) -> tuple[float, float]:
+def sum_seconds(links: ServerLinks, replicas: Ints) -> tuple[float, float]:
     """Latency, and seconds for each byte, of a ring all-reduce among so many devices of each server, (servers,)."""
     count, used = 0, 0
     for server in range(len(replicas)):
@@ -65,7 +65,7 @@ def sum_seconds(links: Links, replicas: Ints) -> tuple[float, float]:
 
 
 @subroutine
-def send_seconds(links: Links, senders: Ints, receivers: Ints) -> tuple[float, float]:
+def send_seconds(links: ServerLinks, senders: Ints, receivers: Ints) -> tuple[float, float]:
     """Latency, and seconds for each byte, of an output that is sent on; (servers,) devices at either end.
 
     Each sender has an equal part of the output, and each receiver needs one. Channels work at the same time, so the

@@ -19,7 +19,7 @@ from placers.planning.size import copies_of, is_too_large
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class Contestant:
     """A plan, who made it, and what it is worth."""
 
     who: str
@@ -34,12 +34,12 @@ class Contest:
     def __init__(self, problem: Problem, spent: Spent) -> None:
         self._problem, self._spent = problem, spent
         self._known: dict[Plan, tuple[Merit, Floats]] = {}
-        self.best: Entry | None = None
-        self.entries: dict[str, Entry] = {}  # of each planner the best
+        self.best: Contestant | None = None
+        self.entries: dict[str, Contestant] = {}  # of each planner the best
         self.refused: dict[str, str] = {}  # of planners without a plan for the problem, why
         self.curve: list[tuple[int, float]] = []
 
-    def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Entry | None:
+    def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Contestant | None:
         """Simulate a plan, unless that was done before; None if no simulations are left.
 
         Raises InputError for what is no plan for the problem, and for one that is too large.
@@ -48,7 +48,7 @@ class Contest:
             if not (self._spent.left or (even_if_stopped and self._spent.simulations < self._spent.budget)):
                 return None
             self._known[plan] = self._simulated(plan)
-        entry = Entry(who, plan, *self._known[plan])
+        entry = Contestant(who, plan, *self._known[plan])
         if who not in self.entries or entry.merit < self.entries[who].merit:
             self.entries[who] = entry
         if self.best is None or entry.merit < self.best.merit:
@@ -73,7 +73,7 @@ class Contest:
         best = self.best
         return NONE if best is None or best.merit.lacking else best.merit._replace(value=factor * best.merit.value)
 
-    def others(self, who: str) -> list[Entry]:
+    def others(self, who: str) -> list[Contestant]:
         """The best plans of all planners but one, the best first."""
         return sorted((entry for name, entry in self.entries.items() if name != who), key=lambda entry: entry.merit)
 

@@ -21,7 +21,7 @@ from placers.planning.stage_costs import StageCosts
 BOUNDS = np.array([1.0, 1.04, 1.1, 1.2, 1.35, 1.6, 2.2, 1e9])  # on the slowest stage, over the least; ours
 
 
-class Places(NamedTuple):
+class StagePlaces(NamedTuple):
     """The sets of devices of the stages, one after the other, and what joins them; (stages,) each."""
 
     has_kind: Bools  # (stages, kinds) whether a kind of device is in the set
@@ -67,7 +67,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def _stage(
-    costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int
+    costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int
 ) -> tuple[float, float, float]:
     """Seconds of a stage forward and backward, the slowest of its replicas, and of its update with all-reduce."""
     share = places.share[stage] / micro_batches
@@ -93,7 +93,7 @@ def _stage(
 
 @inlined
 def _sending(
-    costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int
+    costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int
 ) -> tuple[float, float, float]:
     """Seconds of sending a micro-batch to a stage, and back; and the busier way's."""
     forward, backward, busy = 0.0, 0.0, 0.0
@@ -108,7 +108,7 @@ def _sending(
 
 
 @inlined
-def _memory(costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int) -> float:
+def _memory(costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int) -> float:
     """Bytes on each device of a stage."""
     share = places.share[stage] / micro_batches
     kept, entered = (costs.kept[end] - costs.kept[first]) * share, costs.entering[first, end] * share
@@ -119,7 +119,7 @@ def _memory(costs: StageCosts, places: Places, stage: int, first: int, end: int,
 
 @subroutine
 def _path(
-    costs: StageCosts, places: Places, micro_batches: int, bound: float, summed: float, scratch: Scratch
+    costs: StageCosts, places: StagePlaces, micro_batches: int, bound: float, summed: float, scratch: Scratch
 ) -> float:
     """Write the best cuts; returns their value, infinite if there are none.
 
@@ -170,7 +170,7 @@ def _path(
 
 
 @subroutine
-def _estimate(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch) -> float:
+def _estimate(costs: StageCosts, places: StagePlaces, cuts: Ints, micro_batches: int, scratch: Scratch) -> float:
     """Seconds of a step in the order 1F1B: about the least that any device, link or micro-batch allows.
 
     Stage q of those with K micro-batches in flight there waits for the first one to be sent through the stages before,
@@ -210,7 +210,7 @@ def _estimate(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int,
 
 
 @subroutine
-def _fullest(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch) -> float:
+def _fullest(costs: StageCosts, places: StagePlaces, cuts: Ints, micro_batches: int, scratch: Scratch) -> float:
     """How full the fullest device is; 1 is all of its memory."""
     full = 0.0
     for stage in range(len(places.share)):
@@ -228,7 +228,7 @@ def _keep(scratch: Scratch, stages: int) -> None:
 
 
 @subroutine
-def _polished(costs: StageCosts, places: Places, micro_batches: int, least: float, scratch: Scratch) -> float:
+def _polished(costs: StageCosts, places: StagePlaces, micro_batches: int, least: float, scratch: Scratch) -> float:
     """Move single cuts of those found as long as the estimate becomes less; returns it."""
     improving, found = True, scratch.found
     while improving:
@@ -249,7 +249,7 @@ def _polished(costs: StageCosts, places: Places, micro_batches: int, least: floa
 
 @compiled
 def _cut(
-    costs: StageCosts, places: Places, micro_batches: int, thorough: bool, bounds: Floats, scratch: Scratch
+    costs: StageCosts, places: StagePlaces, micro_batches: int, thorough: bool, bounds: Floats, scratch: Scratch
 ) -> tuple[float, float]:
     """Write the best cuts to `scratch.found`, for `CutFormula.cut`."""
     stages, least = len(places.share), np.inf
@@ -276,7 +276,7 @@ def _cut(
 
 @compiled
 def _estimated(
-    costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch
+    costs: StageCosts, places: StagePlaces, cuts: Ints, micro_batches: int, scratch: Scratch
 ) -> tuple[float, float]:
     """The same of given cuts, (stages + 1,)."""
     return _estimate(costs, places, cuts, micro_batches, scratch), _fullest(costs, places, cuts, micro_batches, scratch)
@@ -289,7 +289,7 @@ class CutFormula:
         self._costs, self._layers = costs, costs.forward.shape[1] - 1
         self._scratch = Scratch.room_for(0, self._layers)
 
-    def cut(self, places: Places, micro_batches: int, *, thorough: bool) -> tuple[list[int], float, float]:
+    def cut(self, places: StagePlaces, micro_batches: int, *, thorough: bool) -> tuple[list[int], float, float]:
         """The best cuts, stages + 1 from 0 on; seconds of a step, and how full the fullest device is.
 
         Infinite seconds if no cuts keep to the memory: then the cuts are those that come nearest to it.
@@ -302,14 +302,14 @@ class CutFormula:
         seconds, full = _cut(self._costs, places, micro_batches, thorough, BOUNDS, scratch)
         return scratch.found[: stages + 1].tolist(), seconds, full
 
-    def estimated(self, places: Places, cuts: Ints, micro_batches: int) -> tuple[float, float]:
+    def estimated(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> tuple[float, float]:
         """Both numbers of given cuts, (stages + 1,). Raises ValueError if there are more or fewer cuts."""
         stages = len(places.share)
         if len(cuts) != stages + 1:
             raise ValueError(f"expected {stages + 1} cuts of {stages} stages, got {len(cuts)}")
         return _estimated(self._costs, places, cuts, micro_batches, self._room_for(stages))
 
-    def filled(self, places: Places, cuts: Ints, micro_batches: int) -> Floats:
+    def filled(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> Floats:
         """(stages,) how full the smallest device of each stage is; 1 is all of the memory that the stage may take."""
         self.estimated(places, cuts, micro_batches)
         return self._scratch.filled[: len(places.share)].copy()

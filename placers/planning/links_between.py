@@ -13,7 +13,7 @@ from envs.expansion.servers import by_server
 from graphs.cluster import FREE, Cluster
 
 
-class Link(NamedTuple):
+class SendingCost(NamedTuple):
     """Seconds of sending: a latency, and seconds for each byte of a micro-batch."""
 
     latency: float
@@ -30,7 +30,7 @@ class LinksBetween:
         self.taking_turns = cache(self._taking_turns)
         self.summing = cache(self._summing)
 
-    def _sending(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> Link:
+    def _sending(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> SendingCost:
         """Of an output of which each sender has an equal part, and each receiver needs one.
 
             senders     |     0     |     1     |     2     |
@@ -48,27 +48,27 @@ class LinksBetween:
         ]
         return self._busiest(pairs)
 
-    def _taking_turns(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> Link:
+    def _taking_turns(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> SendingCost:
         """Of whole micro-batches, each from the sender whose turn it is to the receiver whose turn it is."""
         count = math.lcm(len(senders), len(receivers))
         pairs = [(senders[turn % len(senders)], receivers[turn % len(receivers)], 1.0) for turn in range(count)]
         pairs = [pair for pair in pairs if pair[0] != pair[1]]
         alone = [self._busiest([pair]) for pair in pairs]
         latency, per_byte = (max((link[part] for link in alone), default=0.0) for part in (0, 1))
-        return Link(latency, per_byte, self._busiest(pairs).busy / count)
+        return SendingCost(latency, per_byte, self._busiest(pairs).busy / count)
 
-    def _summing(self, replicas: tuple[int, ...]) -> Link:
+    def _summing(self, replicas: tuple[int, ...]) -> SendingCost:
         """Of a ring all-reduce of gradients over replicas."""
         count = len(replicas)
         if count == 1:
-            return Link(0.0, 0.0, 0.0)
+            return SendingCost(0.0, 0.0, 0.0)
         order = [replicas[position] for position in by_server(self._cluster, replicas)[0].tolist()]
         step = self._busiest(
             [(one, other, 1 / count) for one, other in zip(order, [*order[1:], order[0]], strict=True)]
         )
-        return Link(*(2 * (count - 1) * each for each in step))
+        return SendingCost(*(2 * (count - 1) * each for each in step))
 
-    def _busiest(self, pairs: Sequence[tuple[int, int, float]]) -> Link:
+    def _busiest(self, pairs: Sequence[tuple[int, int, float]]) -> SendingCost:
         """Of transfers at the same time: source, destination and share of the bytes of each."""
         cluster, busy, latency = self._cluster, dict[int, float](), 0.0
         for number, (source, target, share) in enumerate(pairs):
@@ -77,4 +77,4 @@ class LinksBetween:
             busy[key] = busy.get(key, 0.0) + share / float(cluster.bandwidth[source, target])
             latency = max(latency, float(cluster.latency[source, target]))
         busiest = max(busy.values(), default=0.0)
-        return Link(latency, busiest, busiest)
+        return SendingCost(latency, busiest, busiest)

@@ -17,7 +17,7 @@ import numpy as np
 
 from envs.pipelines.pipeline import LayerPipeline
 from placers.planning.merit import NONE
-from placers.planning.moves import Moves, change
+from placers.planning.moves import PipelineMoves, change
 from placers.planning.pipeline_evaluator import PipelineEvaluator
 from placers.planning.pipeline_formula import PipelineFormula
 
@@ -68,11 +68,15 @@ def of_different_forms(pipelines: Iterable[LayerPipeline]) -> list[LayerPipeline
     return list(first.values())
 
 
-class LocalSearch:
+class PipelineSearch:
     """Improves pipelines by simulation, until a number of simulations is reached."""
 
     def __init__(
-        self, evaluator: PipelineEvaluator, moves: Moves, formula: PipelineFormula, generator: np.random.Generator
+        self,
+        evaluator: PipelineEvaluator,
+        moves: PipelineMoves,
+        formula: PipelineFormula,
+        generator: np.random.Generator,
     ) -> None:
         self._evaluator, self._moves, self._formula, self._generator = evaluator, moves, formula, generator
         self._errors = defaultdict[str, _Errors](_Errors)

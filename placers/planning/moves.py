@@ -28,7 +28,7 @@ STEPS = (1, 2, 4, 8)  # layers
 
 
 @dataclass(frozen=True)
-class Moves:
+class PipelineMoves:
     """What may be chosen."""
 
     devices: tuple[int, ...]
@@ -40,7 +40,7 @@ class Moves:
     widths: tuple[int, ...] = ()  # how many shards replicas may have; none if stages are not divided otherwise
 
     @classmethod
-    def of(cls, devices: Sequence[int], kind: Ints, server: Ints, samples: int, micro_batches: int) -> Moves:
+    def of(cls, devices: Sequence[int], kind: Ints, server: Ints, samples: int, micro_batches: int) -> PipelineMoves:
         """On these devices; alike are those of a kind on a server, (devices,) each. `micro_batches` are given, or 0."""
         most = min(samples or MOST_MICRO_BATCHES, MOST_MICRO_BATCHES)
         numbers = [count for count in range(1, most + 1) if samples % count == 0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envs.pipelines.pipeline import LayerPipeline
 from graphs.foundation.quantities import readable_seconds
 from graphs.problem import STEP_TIME, Problem
-from placers.planning.contest import Contest, Entry
+from placers.planning.contest import Contest, Contestant
 
 
 def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iterator[str]:
@@ -36,7 +36,7 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
             yield f"{placer}: no plan of {who}: {why}."
 
 
-def _worth(entry: Entry) -> str:
+def _worth(entry: Contestant) -> str:
     if entry.merit.lacking:
         return f"{entry.who} (lacks {entry.merit.lacking / 2**30:.2f} GiB)"
     return f"{entry.who} ({readable_seconds(entry.merit.value)})"

@@ -14,13 +14,13 @@ from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from placers.planning.budget import Spent
-from placers.planning.contest import Entry
+from placers.planning.contest import Contestant
 from placers.planning.merit import NONE, Merit
 from placers.planning.size import is_too_large
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class PipelineOutcome:
     """What a pipeline takes."""
 
     seconds: float  # of the objective
@@ -34,7 +34,7 @@ class PipelineEvaluator:
         self.grain, self.spent = grain, spent
         self.memory_factor = 1.0  # of what devices need at op grain, over what they need at this one
         self._latency = Latency() if latency else None
-        self._known: dict[LayerPipeline, Found | None] = {}
+        self._known: dict[LayerPipeline, PipelineOutcome | None] = {}
         ops = np.bincount(grain.layers.of_unit[grain.problem.graph.units])
         self._ops_before = np.concatenate([[0], np.cumsum(ops)])  # (layers + 1,)
 
@@ -65,7 +65,7 @@ class PipelineEvaluator:
         valid = [pipeline for pipeline, found in self._known.items() if found is not None]
         return sorted(valid, key=self.merit)
 
-    def _simulated(self, pipeline: LayerPipeline) -> Found | None:
+    def _simulated(self, pipeline: LayerPipeline) -> PipelineOutcome | None:
         """None for a pipeline that is too large, or that the problem or its order of passes does not take."""
         if is_too_large(self.grain.problem, self._copies(pipeline)):
             return None
@@ -76,7 +76,7 @@ class PipelineEvaluator:
         self.spent.add(1)
         outcome = Simulator(written.problem, order=written.order).run(written.placement)
         seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
-        return Found(seconds, self.grain.on_all_shards(pipeline, outcome.peak_bytes))
+        return PipelineOutcome(seconds, self.grain.on_all_shards(pipeline, outcome.peak_bytes))
 
     def _copies(self, pipeline: LayerPipeline) -> int:
         """Of ops, in micro-batches and replicas."""
@@ -88,11 +88,11 @@ class PipelineEvaluator:
 class OpEvaluator(PipelineEvaluator):
     """Simulates pipelines op by op, as all plans are compared."""
 
-    def __init__(self, grain: LayerGrain, spent: Spent, compare: Callable[[LayerPipeline], Entry | None]) -> None:
+    def __init__(self, grain: LayerGrain, spent: Spent, compare: Callable[[LayerPipeline], Contestant | None]) -> None:
         """`compare` simulates the plan of a pipeline; None if it is none for the problem."""
         super().__init__(grain, spent)
         self._compare = compare
 
-    def _simulated(self, pipeline: LayerPipeline) -> Found | None:
+    def _simulated(self, pipeline: LayerPipeline) -> PipelineOutcome | None:
         entry = self._compare(pipeline)
-        return None if entry is None else Found(entry.merit.value, entry.peak_bytes)
+        return None if entry is None else PipelineOutcome(entry.merit.value, entry.peak_bytes)

@@ -18,7 +18,7 @@ from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.schedule import Sharing
 from graphs.op_graph import Bools, Floats, Ints
-from placers.planning.cuts import CutFormula, Places
+from placers.planning.cuts import CutFormula, StagePlaces
 from placers.planning.links_between import LinksBetween
 from placers.planning.places import Sets
 from placers.planning.stage_costs import kinds_of, stage_costs
@@ -72,12 +72,12 @@ class PipelineFormula:
         both = zip(pairwise(ends), pipeline.stages, strict=True)
         return replace(pipeline, stages=tuple(replace(stage, first=first, end=end) for (first, end), stage in both))
 
-    def _places_of(self, pipeline: LayerPipeline) -> Places:
+    def _places_of(self, pipeline: LayerPipeline) -> StagePlaces:
         sets, sharing = sets_of(pipeline), pipeline.sharing
         again = np.array([stage in pipeline.recompute for stage in range(len(sets))])
         return self._places(sets, in_flight(pipeline.order, sets, pipeline.micro_batches, sharing), sharing, again)
 
-    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> Places:
+    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> StagePlaces:
         between = self.links.taking_turns if sharing == "turns" else self.links.sending
         before = (sets[0], *sets[:-1])
         forward = [between(one, other) for one, other in zip(before, sets, strict=True)]
@@ -88,7 +88,7 @@ class PipelineFormula:
         count = np.array([float(len(several)) for several in sets])
         share, rate = (np.ones(len(sets)), count) if sharing == "turns" else (1 / count, np.ones(len(sets)))
         hosted = Counter(sets)
-        return Places(
+        return StagePlaces(
             np.array([self._kinds(several) for several in sets]), share, rate,
             np.array([self._memory(several) / hosted[several] for several in sets]),
             flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, recompute,

@@ -26,7 +26,7 @@ from placers.planning.places import Sets
 from placers.planning.stage_costs import Devices, StageCosts
 
 
-class Row(NamedTuple):
+class DeviceRow(NamedTuple):
     """Devices in a row; (devices + 1, counts) is of so many devices, the last of which is before a position."""
 
     kind: Ints  # (devices,)
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     sum_latency: Floats
 
 
-class Tables(NamedTuple):
+class DivisionTables(NamedTuple):
     """Buffers, overwritten by every call: (devices + 1, layers + 1) each."""
 
     best: Floats
@@ -47,7 +47,7 @@ class Tables(NamedTuple):
 
 @inlined
 def _seconds(
-    costs: StageCosts, row: Row, end: int, which: int, layers: tuple[int, int], micro_batches: int
+    costs: StageCosts, row: DeviceRow, end: int, which: int, layers: tuple[int, int], micro_batches: int
 ) -> tuple[float, float]:
     """Of a stage whose devices end at a position: one micro-batch, sending included; and of each one of many."""
     count = row.counts[which]
@@ -75,7 +75,7 @@ def _seconds(
 
 
 @compiled
-def divide(costs: StageCosts, row: Row, micro_batches: int, bound: float, tables: Tables) -> float:
+def divide(costs: StageCosts, row: DeviceRow, micro_batches: int, bound: float, tables: DivisionTables) -> float:
     """Write the best division of devices and layers for each number of them; returns the best value of all layers.
 
     It is the time of one micro-batch; without a bound, infinite, it is that of the slowest stage. Infinite if there is
@@ -112,14 +112,16 @@ def divided(
     """Sets of devices of a row, those for tight bounds first; some of them may be alike."""
     row = row_of(devices, links, several, micro_batches, samples)
     shape = len(several) + 1, costs.forward.shape[1]
-    tables = Tables(np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    tables = DivisionTables(np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
     slowest = divide(costs, row, micro_batches, np.inf, tables)
     for bound in [np.inf, *BOUNDS.tolist()]:
         if np.isfinite(divide(costs, row, micro_batches, bound * slowest * (1 + 1e-9), tables)):
             yield _sets(tables, several)
 
 
-def row_of(devices: Devices, links: LinksBetween, several: Sequence[int], micro_batches: int, samples: int) -> Row:
+def row_of(
+    devices: Devices, links: LinksBetween, several: Sequence[int], micro_batches: int, samples: int
+) -> DeviceRow:
     """A row of these devices; the replicas of each stage divide the samples, if it is known how many there are."""
     counts = [count for count in range(1, len(several) + 1) if samples % (count * micro_batches) == 0]
     if not samples:
@@ -133,10 +135,12 @@ def row_of(devices: Devices, links: LinksBetween, several: Sequence[int], micro_
         for end in range(count, len(several) + 1):
             latency, per_byte, _ = links.summing(tuple(several[end - count : end]))
             summing[:, end, which] = latency, per_byte
-    return Row(devices.kind[list(several)], np.array(counts, np.int64), sending[1], sending[0], summing[1], summing[0])
+    return DeviceRow(
+        devices.kind[list(several)], np.array(counts, np.int64), sending[1], sending[0], summing[1], summing[0]
+    )
 
 
-def _sets(tables: Tables, several: Sequence[int]) -> Sets:
+def _sets(tables: DivisionTables, several: Sequence[int]) -> Sets:
     """The sets of the best division, of however many of the devices."""
     end, last = int(tables.best[:, -1].argmin()), tables.best.shape[1] - 1
     found = list[tuple[int, ...]]()

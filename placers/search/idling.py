@@ -23,7 +23,7 @@ from placers.search.moves import MoveTables
 MARGIN = 1e-9  # share of a limit that sums in another order may differ by, and more
 
 
-class Work(NamedTuple):
+class BusyTimes(NamedTuple):
     """What the devices do under a placement, in seconds, and what every unit adds to that."""
 
     unit_seconds: Floats  # (units, devices) that a unit occupies each device for
@@ -32,7 +32,7 @@ class Work(NamedTuple):
     moved: Floats  # (devices,) of the placement after a move
 
     @classmethod
-    def of(cls, problem: Problem, op_seconds: Floats) -> Work:
+    def of(cls, problem: Problem, op_seconds: Floats) -> BusyTimes:
         """That of a problem whose ops take some seconds on each device, (ops, devices)."""
         launch = problem.cluster.hold_seconds
         occupied = op_seconds + launch * (op_seconds > 0.0)
@@ -40,7 +40,7 @@ class Work(NamedTuple):
 
 
 @inlined
-def add_up(work: Work, placement: Indices) -> None:
+def add_up(work: BusyTimes, placement: Indices) -> None:
     """Sum the work of a placement, (units,)."""
     for device in range(len(work.placed)):
         work.placed[device] = 0.0
@@ -49,7 +49,7 @@ def add_up(work: Work, placement: Indices) -> None:
 
 
 @inlined
-def follow_move(work: Work, tables: MoveTables, placement: Indices, changed: int) -> None:
+def follow_move(work: BusyTimes, tables: MoveTables, placement: Indices, changed: int) -> None:
     """Update the work after a move that changed `changed` units."""
     for device in range(len(work.placed)):
         work.moved[device] = work.placed[device]
@@ -60,14 +60,14 @@ def follow_move(work: Work, tables: MoveTables, placement: Indices, changed: int
 
 
 @inlined
-def keep_move(work: Work) -> None:
+def keep_move(work: BusyTimes) -> None:
     """Let the placement after the move be the placement."""
     for device in range(len(work.placed)):
         work.placed[device] = work.moved[device]
 
 
 @inlined
-def allow_idling(work: Work, limit: float, may_idle: Floats) -> bool:
+def allow_idling(work: BusyTimes, limit: float, may_idle: Floats) -> bool:
     """Write how long each device may be idle, (devices,), in a step within a limit of seconds; False if none can be."""
     can_be = True
     for device in range(len(may_idle)):

@@ -10,9 +10,9 @@ from envs.simulation.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
-from placers.search.idling import Work
+from placers.search.idling import BusyTimes
 from placers.search.known import Known
-from placers.search.metropolis import Schedule, Tables, Walk, progress, take_steps, temperature
+from placers.search.metropolis import CoolingSchedule, StepTables, Walk, progress, take_steps, temperature
 from placers.search.moves import Moves
 from placers.search.order_moves import OrderTables
 
@@ -38,11 +38,11 @@ class LocalSearch:
         self.has_order = len(evaluations.rule) > 0
         first = evaluations.priorities if self.has_order else np.zeros(len(problem.graph))
         self._walk = Walk.of(problem, evaluations.best, first, self._steps)
-        self._tables = Tables(self._moves.tables, OrderTables.of(problem, first))
+        self._tables = StepTables(self._moves.tables, OrderTables.of(problem, first))
         evaluator = evaluations.evaluator
         # a class made of the simulator may evaluate otherwise
         self._simulator = evaluator if type(evaluator) is Simulator else None
-        self._work = None if self._simulator is None else Work.of(problem, self._simulator.costs.op_seconds)
+        self._work = None if self._simulator is None else BusyTimes.of(problem, self._simulator.costs.op_seconds)
         self._problem = problem
         self._known = Known.of(problem)
         self.energy = evaluations.incumbent.value
@@ -86,7 +86,7 @@ class LocalSearch:
     def in_vain(self, count: int) -> None:
         self._walk.state["in_vain"] = count
 
-    def take_steps(self, schedule: Schedule, left: int) -> None:
+    def take_steps(self, schedule: CoolingSchedule, left: int) -> None:
         """Take some steps, for a fraction of a second and at most `left` simulations."""
         if self._simulator is None or self._work is None:
             self._take_step(schedule)
@@ -105,7 +105,7 @@ class LocalSearch:
         evaluations.incumbent.offer(walk.best.astype(np.int64), state["least_energy"], order)
         evaluations.curve += walk.curve[: state["better"]].tolist()
 
-    def _take_step(self, schedule: Schedule) -> None:
+    def _take_step(self, schedule: CoolingSchedule) -> None:
         over = progress(schedule, self.evaluations.simulations)
         proposal, ceiling = self._moves.propose(self.current, over), self.energy
         warmth = temperature(schedule, self.evaluations.simulations)

@@ -18,7 +18,7 @@ from envs.simulation.run import Run
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import log_seconds, overflow
-from placers.search.idling import Work, add_up, allow_idling, follow_move, keep_move
+from placers.search.idling import BusyTimes, add_up, allow_idling, follow_move, keep_move
 from placers.search.known import Known, decides, key_after, key_of, key_of_order, recalled, remember
 from placers.search.moves import MoveTables, level_at, move, take_back
 from placers.search.order_moves import OrderTables, move_order, take_back_order
@@ -36,7 +36,7 @@ STATE = np.dtype(
 ENTRY = np.dtype([("simulations", np.int64), ("seconds", np.float64)])
 
 
-class Schedule(NamedTuple):
+class CoolingSchedule(NamedTuple):
     """Which changes are kept, and for how long they are tried."""
 
     hot: float = 0.0  # first temperature; 0 if a change is kept only where it is no worse
@@ -47,7 +47,7 @@ class Schedule(NamedTuple):
     reorder: float = 0.0  # the share of the last steps that change the order
 
 
-class Tables(NamedTuple):
+class StepTables(NamedTuple):
     """What moves read and write, of placements and of orders."""
 
     moves: MoveTables
@@ -80,13 +80,13 @@ class Walk(NamedTuple):
 
 
 @inlined
-def progress(schedule: Schedule, simulations: int) -> float:
+def progress(schedule: CoolingSchedule, simulations: int) -> float:
     """What is over of a search, from 0 to 1: of its simulations or of its time, whichever is more."""
     return min(max(simulations / schedule.budget, schedule.elapsed), 1.0)
 
 
 @inlined
-def temperature(schedule: Schedule, simulations: int) -> float:
+def temperature(schedule: CoolingSchedule, simulations: int) -> float:
     """It falls geometrically."""
     if schedule.hot == 0.0:
         return 0.0
@@ -94,15 +94,15 @@ def temperature(schedule: Schedule, simulations: int) -> float:
 
 
 @inlined
-def share_of_order(schedule: Schedule, simulations: int) -> float:
+def share_of_order(schedule: CoolingSchedule, simulations: int) -> float:
     """The share of steps that change the order, at the moment."""
     return float(schedule.reorder * progress(schedule, simulations) ** 3)
 
 
 @compiled_with_generator
 def take_steps(
-    blueprint: Blueprint, run: Run, tables: Tables, work: Work, known: Known, schedule: Schedule, walk: Walk,
-    generator: np.random.Generator, steps: int,
+    blueprint: Blueprint, run: Run, tables: StepTables, work: BusyTimes, known: Known, schedule: CoolingSchedule,
+    walk: Walk, generator: np.random.Generator, steps: int,
 ) -> None:  # fmt: skip
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
@@ -163,7 +163,14 @@ def take_steps(
 
 @inlined
 def _time(
-    blueprint: Blueprint, run: Run, work: Work, known: Known, walk: Walk, key: np.uint64, reordered: int, limit: float
+    blueprint: Blueprint,
+    run: Run,
+    work: BusyTimes,
+    known: Known,
+    walk: Walk,
+    key: np.uint64,
+    reordered: int,
+    limit: float,
 ) -> None:
     """Write the seconds of what a move made, or infinity if they are found to be above a limit."""
     walk.seconds[0] = np.inf

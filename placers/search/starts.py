@@ -27,7 +27,7 @@ from placers.contract.placer import Placer, as_result
 from placers.search.levels import Levels, at_finest
 
 
-class Estimate(NamedTuple):
+class PowerLaw(NamedTuple):
     """Processor seconds: `scale` times the powers of a problem's sizes."""
 
     scale: float
@@ -46,26 +46,26 @@ class Start(NamedTuple):
 
     spec: str
     why: str  # it is one
-    estimate: Estimate
+    estimate: PowerLaw
 
 
 # None is random: searches draw enough of those.
 STARTS = (
-    Start("metis:seeds=24", "of what takes so little time, the best on average", Estimate(0.00017, 0.34, 0.27, 0.56)),
-    Start("single_device", "wins where transfers cost more than devices gain", Estimate(5.3e-05, 0.51, 0, 0.11)),
-    Start("metis:default=true", "unlike the tuned METIS, and nearly free", Estimate(1.9e-05, 0.43, 0.09, 0.35)),
-    Start("m_topo", "cheap; even shares of memory win now and then", Estimate(9.6e-06, 0.29, 0.66, 0.04)),
-    Start("heft", "adds much: it sees time and branches", Estimate(3e-05, 0.72, 0.15, 0.1)),
-    Start("max_load_dp:ideals=0", "wins where samples are pipelined (max-load)", Estimate(1.2e-05, 0.59, 0.46, 0.17)),
-    Start("round_robin", "nearly free, and good where all ops are alike", Estimate(3.6e-07, 0.87, 0, 0.04)),
-    Start("pipedream", "cheap; its stages win on chains such as ptb", Estimate(2.3e-05, 0.28, 0.55, 0.64)),
-    Start("peft", "wins on attention, where HEFT looks at too little", Estimate(3.3e-05, 0.85, 0.07, 0.07)),
-    Start("human_expert", "layer by layer: wins on deep recurrent nets", Estimate(9.1e-06, 0.92, 0, 0.07)),
-    Start("m_etf", "wins on profiles of convolutional nets", Estimate(2.7e-05, 0.96, 0.02, 0.05)),
-    Start("kahip:seeds=1", "wins on gnmt and nasnet by lower cuts; takes long", Estimate(0.00018, 0.36, 0.41, 0.3)),
+    Start("metis:seeds=24", "of what takes so little time, the best on average", PowerLaw(0.00017, 0.34, 0.27, 0.56)),
+    Start("single_device", "wins where transfers cost more than devices gain", PowerLaw(5.3e-05, 0.51, 0, 0.11)),
+    Start("metis:default=true", "unlike the tuned METIS, and nearly free", PowerLaw(1.9e-05, 0.43, 0.09, 0.35)),
+    Start("m_topo", "cheap; even shares of memory win now and then", PowerLaw(9.6e-06, 0.29, 0.66, 0.04)),
+    Start("heft", "adds much: it sees time and branches", PowerLaw(3e-05, 0.72, 0.15, 0.1)),
+    Start("max_load_dp:ideals=0", "wins where samples are pipelined (max-load)", PowerLaw(1.2e-05, 0.59, 0.46, 0.17)),
+    Start("round_robin", "nearly free, and good where all ops are alike", PowerLaw(3.6e-07, 0.87, 0, 0.04)),
+    Start("pipedream", "cheap; its stages win on chains such as ptb", PowerLaw(2.3e-05, 0.28, 0.55, 0.64)),
+    Start("peft", "wins on attention, where HEFT looks at too little", PowerLaw(3.3e-05, 0.85, 0.07, 0.07)),
+    Start("human_expert", "layer by layer: wins on deep recurrent nets", PowerLaw(9.1e-06, 0.92, 0, 0.07)),
+    Start("m_etf", "wins on profiles of convolutional nets", PowerLaw(2.7e-05, 0.96, 0.02, 0.05)),
+    Start("kahip:seeds=1", "wins on gnmt and nasnet by lower cuts; takes long", PowerLaw(0.00018, 0.36, 0.41, 0.3)),
 )  # fmt: skip
 ALWAYS = "single_device"  # so that no search is behind one device
-SIMULATION = Estimate(1.4e-08, 1.08, 0.06, 0.05)
+SIMULATION = PowerLaw(1.4e-08, 1.08, 0.06, 0.05)
 
 TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
 LEAST_TIME = 1000  # simulations; starts may always take as long as these

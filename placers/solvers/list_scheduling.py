@@ -22,7 +22,7 @@ MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fil
 
 
 @dataclass(frozen=True, eq=False)
-class Tasks:
+class SchedulingTasks:
     """The ops of a graph as tasks to be scheduled on the devices of a cluster."""
 
     graph: OpGraph
@@ -31,7 +31,7 @@ class Tasks:
     payload: Floats  # (edges,) bytes
 
     @classmethod
-    def of(cls, problem: Problem) -> Tasks:
+    def of(cls, problem: Problem) -> SchedulingTasks:
         """The tasks of a problem; seconds include launches."""
         seconds = costs_of(problem).busy_seconds(problem.cluster)
         return cls(problem.graph, problem.cluster, seconds, problem.graph.carried_bytes)
@@ -61,10 +61,10 @@ class Tasks:
         return longest_remaining(self.graph, self.seconds.mean(axis=1))
 
 
-class Schedule:
+class ListSchedule:
     """What a list scheduler plans, op by op, without contention for the channels."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: SchedulingTasks) -> None:
         """Nothing is placed yet."""
         graph, (latency, inverse_bandwidth) = tasks.graph, link_costs(tasks.cluster)
         offsets, by_consumer = graph.predecessors  # compressed rows of the edges into each op
@@ -105,7 +105,7 @@ class ListScheduler(Named, ABC):
         The memory that a schedule holds is estimated. With a larger budget, schedules that turn out not to fit are made
         again with less of each device's memory to fill, as often as the budget allows.
         """
-        held, tasks, simulations = HeldMemory.of(problem), Tasks.of(problem), 0
+        held, tasks, simulations = HeldMemory.of(problem), SchedulingTasks.of(problem), 0
         for share in MEMORY_SHARES[: max(budget, 1)]:
             planned = self.schedule(tasks, Room(held, share))
             placement = problem.made_allowed(planned.placement)
@@ -117,7 +117,7 @@ class ListScheduler(Named, ABC):
         return PlacerResult.of_units(problem, placement, self.name, seed, order=planned.start, simulations=simulations)
 
     @abstractmethod
-    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+    def schedule(self, tasks: SchedulingTasks, room: Room) -> ListSchedule:
         """Place every unit of a graph; `room` is the memory to fill."""
 
 

@@ -22,7 +22,7 @@ TICKS = 2**26  # of time in a step, at most
 
 
 @dataclass(frozen=True, eq=False)
-class Proposal:
+class ScheduleProposal:
     """The fastest schedule that was found, if any, and what no schedule can beat."""
 
     placement: Ints | None  # (units,) device
@@ -62,7 +62,7 @@ class Schedules:
         self._add_memory()
         self.model.minimize(self.step)
 
-    def propose(self, work: float) -> Proposal:
+    def propose(self, work: float) -> ScheduleProposal:
         """Search with `work` deterministic seconds, the same on every machine."""
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
@@ -70,14 +70,14 @@ class Schedules:
         status = solver.status_name(solver.solve(self.model))
         spent = float(solver.response_proto.deterministic_time)
         if status == "INFEASIBLE":
-            return Proposal(None, None, math.inf, spent)
+            return ScheduleProposal(None, None, math.inf, spent)
         # ticks are whole, and rounded down
         bound = math.ceil(solver.best_objective_bound - 1e-6) * self.tick_seconds
         if status not in ("OPTIMAL", "FEASIBLE"):
-            return Proposal(None, None, bound, spent)
+            return ScheduleProposal(None, None, bound, spent)
         placement = [[solver.value(on) for on in unit].index(1) for unit in self.on]
         start = self.tick_seconds * np.array([solver.value(start) for start in self._start], np.float64)
-        return Proposal(np.array(placement, np.int64), start, bound, spent)
+        return ScheduleProposal(np.array(placement, np.int64), start, bound, spent)
 
     def fix(self, placement: Ints) -> None:
         """Search the schedules of one placement, (units,) devices."""

@@ -32,7 +32,7 @@ MOST_OPERATIONS = 3e8  # for all axes at once: some seconds
 
 
 @dataclass(frozen=True, eq=False)
-class Cuts:
+class SplitAssignment:
     """What is divided by what, and what that costs."""
 
     options: tuple[Option, ...]  # (variables,) per axis the index, or ""
@@ -46,14 +46,14 @@ class Cuts:
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
+class CutSearchResult:
     """The best cuts that were found, and what each way of finding cuts came to."""
 
-    best: Cuts
-    recursive: Cuts
-    uniform: Cuts
-    refined: Cuts  # the better one of these
-    joint: Cuts | None  # the optimum, if there is no limit on memory; None: it would have taken too much
+    best: SplitAssignment
+    recursive: SplitAssignment
+    uniform: SplitAssignment
+    refined: SplitAssignment  # the better one of these
+    joint: SplitAssignment | None  # the optimum, if there is no limit on memory; None: it would have taken too much
 
     @property
     def gap(self) -> float:
@@ -63,7 +63,7 @@ class Searched:
         return self.recursive.cost / self.joint.cost - 1 if self.joint.cost else 0.0
 
 
-def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> Searched:
+def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> CutSearchResult:
     """Recursive and uniform cuts, the better ones refined, and joint ones if that takes no more operations than given.
 
     Raises InputError if not even one axis can be cut exactly, since too many choices depend on each other.
@@ -72,10 +72,10 @@ def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float 
     second = refined(pricing, min(first, same, key=_rank), limit)
     third = joint(pricing, limit) if operations_of_joint(pricing) <= most_operations else None
     best = second if third is None else min(third, second, key=_rank)
-    return Searched(best, first, same, second, third)
+    return CutSearchResult(best, first, same, second, third)
 
 
-def _rank(cuts: Cuts) -> tuple[bool, float, float]:
+def _rank(cuts: SplitAssignment) -> tuple[bool, float, float]:
     """The smaller, the better: what fits, at least cost; or else what holds the least."""
     return not cuts.fits, cuts.cost if cuts.fits else cuts.held, cuts.cost
 
@@ -92,7 +92,7 @@ def operations_of_joint(pricing: Pricing) -> float:
     return order.entries + math.prod(pricing.splitting.mesh) * float(sizes[pairs].prod(axis=1).sum())
 
 
-def recursive(pricing: Pricing, limit: float = np.inf) -> Cuts:
+def recursive(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
     """One axis after the other, each of least cost given those before."""
     splitting = pricing.splitting
     chosen: list[Option] | None = None
@@ -103,13 +103,13 @@ def recursive(pricing: Pricing, limit: float = np.inf) -> Cuts:
     return described(pricing, chosen or [], limit)
 
 
-def uniform(pricing: Pricing, limit: float = np.inf) -> Cuts:
+def uniform(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
     """The same index along all axes, for each op."""
     options = pricing.splitting.uniform()
     return described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
 
 
-def refined(pricing: Pricing, cuts: Cuts, limit: float = np.inf) -> Cuts:
+def refined(pricing: Pricing, cuts: SplitAssignment, limit: float = np.inf) -> SplitAssignment:
     """Each axis again, given all others, until none changes: never worse."""
     splitting = pricing.splitting
     for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ def joint(
     pricing: Pricing,
     limit: float = np.inf,
     solve: Callable[[PairwiseCosts], Assignment] = least,
-) -> Cuts:
+) -> SplitAssignment:
     """All axes at once, exactly; `solve` may be OptCNN's eliminations.
 
     Raises InputError, before anything is allocated, if tables would be too large.
@@ -140,12 +140,12 @@ def joint(
     return described(pricing, cheapest(pricing, options, pricing.costs(options), limit, solve), limit)
 
 
-def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf) -> Cuts:
+def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf) -> SplitAssignment:
     """Any cuts with what they cost and hold."""
     one_each = [[option] for option in options]
     cost = pricing.costs(one_each).cost(np.zeros(len(options), np.int64))
     held = float(sum(of.sum() for of in pricing.held_bytes(one_each)))
-    return Cuts(tuple(options), cost, held, held <= limit * (1 + ROUNDING))
+    return SplitAssignment(tuple(options), cost, held, held <= limit * (1 + ROUNDING))
 
 
 def cheapest(

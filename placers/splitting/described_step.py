@@ -25,7 +25,7 @@ from graphs.descriptions import descriptions_of, read_by_loss
 from graphs.notation.operator import Access, Operator
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
-from placers.splitting.cuts import Cuts
+from placers.splitting.cuts import SplitAssignment
 from placers.splitting.options import Splitting
 from placers.splitting.split_graph import UNTIED, SplitGraph, SplitOp, SplitTensor, is_replica
 from placers.splitting.time_steps import tied_steps
@@ -38,13 +38,13 @@ def split_graph_of(problem: Problem, *, coarsened: bool = True, steps: bool = Tr
 
     `coarsened` ties gradients to their forward ops, as Tofu does; `steps` ties the time steps of recurrent networks.
     """
-    builder = _Builder(problem, descriptions_of(problem.graph), coarsened, steps)
+    builder = _SplitGraphBuilder(problem, descriptions_of(problem.graph), coarsened, steps)
     for op in range(len(problem.graph)):
         builder.add(op)
     return SplitGraph(problem.graph.name, tuple(builder.tensors), tuple(builder.ops))
 
 
-def plan_of(splitting: Splitting, cuts: Cuts, devices: Sequence[int]) -> Plan:
+def plan_of(splitting: Splitting, cuts: SplitAssignment, devices: Sequence[int]) -> Plan:
     """The plan of cuts of a step's split graph, on devices that are laid out row by row over the mesh."""
     several, split = tuple(devices), list[Split]()
     for op, by in zip(splitting.graph.ops, cuts.of_ops(splitting), strict=True):
@@ -54,7 +54,7 @@ def plan_of(splitting: Splitting, cuts: Cuts, devices: Sequence[int]) -> Plan:
 
 
 @dataclass
-class _Builder:
+class _SplitGraphBuilder:
     problem: Problem
     described: Sequence[Described | None]
     coarsened: bool

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.op_graph import OpGraph
-from placers.splitting.cuts import Cuts, cheapest, described
+from placers.splitting.cuts import SplitAssignment, cheapest, described
 from placers.splitting.options import Splitting
 from placers.splitting.pairwise_costs import PairwiseCosts
 from placers.splitting.parts import Option
@@ -27,7 +27,7 @@ Kind = tuple[int, ...]  # variables that change together
 class Kept:
     """Cuts, of which some variables are kept as they are."""
 
-    cuts: Cuts
+    cuts: SplitAssignment
     kept: frozenset[int] = frozenset()
 
 

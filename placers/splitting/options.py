@@ -17,7 +17,7 @@ from placers.splitting.split_graph import NONE, UNTIED, SplitGraph, layout_opera
 
 
 @dataclass(frozen=True)
-class Rules:
+class SplitRules:
     """Which ways of dividing are offered."""
 
     whole_ops: bool = True  # every device may compute all of an op
@@ -27,7 +27,7 @@ class Rules:
     layouts: bool = False  # all tensors have layouts, and not only those that are stored or read by several ops
 
 
-TOFU = Rules(whole_ops=False, whole_tensors=False, dimensions=2, layouts=True)
+TOFU = SplitRules(whole_ops=False, whole_tensors=False, dimensions=2, layouts=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Splitting:
 
     graph: SplitGraph
     mesh: tuple[int, ...]
-    rules: Rules = Rules()
+    rules: SplitRules = SplitRules()
     batch_axes: int = 0
     """So many first axes divide the batch of each op, or nothing: they are axes of replicas."""
 

@@ -28,7 +28,7 @@ Option = tuple[str, ...]  # (axes,) the index variable that each axis divides, o
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class SplitParts:
     """What the devices need, or make, of one tensor: along the axes before `first`, then along one more, up to all."""
 
     mesh: tuple[int, ...]
@@ -44,7 +44,7 @@ class Parts:
 
 def parts(
     operator: Operator, access: Access, options: Sequence[Option], mesh: tuple[int, ...], made: bool, first: int = 0
-) -> Parts:
+) -> SplitParts:
     """The boxes of an operator's read, or of what it makes, for all options; they name the first axes of the mesh."""
     axes = len(options[0])
     lows, highs, elements = [], [], []
@@ -69,7 +69,9 @@ def parts(
         added = _added(np.stack(totals, axis=1), needs_sums, is_copied, mesh)
         if first:  # what is charged already, with the axes before
             added[:, :first] -= _added(np.stack(totals[: first + 1], axis=1), needs_sums, is_copied, mesh)
-    return Parts(mesh[:axes], first, tuple(lows), tuple(highs), tuple(elements), region, is_partial, is_whole, added)
+    return SplitParts(
+        mesh[:axes], first, tuple(lows), tuple(highs), tuple(elements), region, is_partial, is_whole, added
+    )
 
 
 def _total(operator: Operator, access: Access, options: Sequence[Option], mesh: tuple[int, ...]) -> Floats:
@@ -184,7 +186,7 @@ def exchanged(operator: Operator, options: Sequence[Option], mesh: tuple[int, ..
     return found
 
 
-def moved(source: Parts, target: Parts) -> Floats:
+def moved(source: SplitParts, target: SplitParts) -> Floats:
     """(options of the source, options of the target, axes) elements that pass between the parts along each axis.
 
     Before the first axis of the parts, it is what is added up once more since later axes make copies of it.
@@ -217,7 +219,7 @@ def moved(source: Parts, target: Parts) -> Floats:
     return passing
 
 
-def _common(source: Parts, target: Parts, count: int) -> Floats:
+def _common(source: SplitParts, target: SplitParts, count: int) -> Floats:
     """(options of the source, options of the target) elements that parts both hold and need, added up over parts."""
     of = count - source.first
     common = np.ones((len(source.is_partial), len(target.is_partial), source.elements[of].shape[1]))

@@ -11,17 +11,19 @@ from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
-from placers.splitting.cuts import Cuts
+from placers.splitting.cuts import SplitAssignment
 from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.mesh import best_mesh
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.undivided import first_devices, on_one_device, why_undivided
 
-Search = Callable[[Splitting, tuple[int, ...], float], tuple[Cuts, str]]  # on devices, within bytes: cuts, their note
+Search = Callable[
+    [Splitting, tuple[int, ...], float], tuple[SplitAssignment, str]
+]  # on devices, within bytes: cuts, their note
 
 
 def place_cuts(
-    placer: Named, problem: Problem, devices: int, search: Search, *, rules: Rules, seed: int, budget: int
+    placer: Named, problem: Problem, devices: int, search: Search, *, rules: SplitRules, seed: int, budget: int
 ) -> PlacerResult:
     """The plan of the cuts that a search finds, within the memory of the smallest device, on so many devices; 0: all.
 

@@ -17,7 +17,7 @@ from graphs.notation.operator import STATISTIC_BYTES, Access, Operator
 from graphs.op_graph import Floats
 from placers.splitting.options import Splitting
 from placers.splitting.pairwise_costs import PairwiseCosts, Term
-from placers.splitting.parts import Option, Parts, exchanged, largest_share, moved, parts
+from placers.splitting.parts import Option, SplitParts, exchanged, largest_share, moved, parts
 from placers.splitting.split_graph import NONE, SplitOp, is_replica, layout_operator
 
 
@@ -50,8 +50,8 @@ class Pricing:
         if not len(prices.per_byte) == len(prices.per_message) == len(splitting.mesh):
             raise InputError(f"there are prices for {len(prices.per_byte)} axes; the mesh has {len(splitting.mesh)}")
         self.splitting, self.prices = splitting, prices
-        self._parts: dict[tuple[Operator, Access, bool, tuple[Option, ...], int], Parts] = {}
-        self._tables: dict[tuple[Parts, Parts, float], Floats] = {}
+        self._parts: dict[tuple[Operator, Access, bool, tuple[Option, ...], int], SplitParts] = {}
+        self._tables: dict[tuple[SplitParts, SplitParts, float], Floats] = {}
         self._alone: dict[tuple[Operator, tuple[Option, ...], int, str], tuple[Floats, Floats]] = {}
 
     def costs(self, options: Sequence[Sequence[Option]], first: int = 0) -> PairwiseCosts:
@@ -115,14 +115,14 @@ class Pricing:
 
     def parts(
         self, operator: Operator, access: Access, options: tuple[Option, ...], made: bool, first: int = 0
-    ) -> Parts:
+    ) -> SplitParts:
         """The parts of a tensor that an operator accesses, along the axes from `first` on."""
         key = (operator, access, made, options, first)
         if key not in self._parts:
             self._parts[key] = parts(operator, access, options, self.splitting.mesh, made, first)
         return self._parts[key]
 
-    def _table(self, made: Parts, needed: Parts, size: float) -> Floats:
+    def _table(self, made: SplitParts, needed: SplitParts, size: float) -> Floats:
         """(options, options) the cost of what passes, of elements of a size."""
         key = (made, needed, size)
         if key not in self._tables:

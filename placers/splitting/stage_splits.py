@@ -16,11 +16,11 @@ from graphs.problem import Problem
 from placers.splitting.cuts import searched
 from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.pricing import Pricing
 from placers.splitting.split_graph import SplitGraph
 
-RULES = Rules(replicas=True)  # what divides the batch alone does as replicas do
+RULES = SplitRules(replicas=True)  # what divides the batch alone does as replicas do
 ROOM = (0.7, 0.95)  # of the memory, for weights; ours: the rest is for activations. The second if there is no way
 MOST_OPERATIONS = 3e7  # for all axes of shards at once; ours: about a second
 

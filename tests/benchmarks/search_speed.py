@@ -16,7 +16,7 @@ from placers.annealing import Annealing
 from placers.metis import Metis
 from placers.search.evaluations import Evaluations
 from placers.search.local_search import LocalSearch
-from placers.search.metropolis import Schedule
+from placers.search.metropolis import CoolingSchedule
 from tests.benchmarks.figures import Figure, at_least, least_seconds, reported
 from tests.oracle.plain_annealing import PlainAnnealing
 
@@ -63,5 +63,5 @@ class Pair:
         evaluations.energies(self._start[None])
         search = LocalSearch(self._problem, np.random.default_rng(0), evaluations)
         while left := self._simulations - evaluations.simulations:
-            search.take_steps(Schedule(HOT, COLD, self._simulations), left)
+            search.take_steps(CoolingSchedule(HOT, COLD, self._simulations), left)
         return evaluations.best

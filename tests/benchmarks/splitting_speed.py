@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
-from placers.splitting.cuts import Cuts, joint, recursive, refined, searched
+from placers.splitting.cuts import SplitAssignment, joint, recursive, refined, searched
 from placers.splitting.described_step import split_graph_of
 from placers.splitting.mesh import prices_of_links
 from placers.splitting.options import TOFU, Splitting
@@ -51,7 +51,7 @@ def cuts_of_captured(graph: str) -> Figure:
     return at_most(10.0, f"{graph}: best cuts of {len(problem.graph):,} ops", time.process_time() - begin, "s")
 
 
-def three_cuts(name: str, graph: SplitGraph) -> tuple[Figure, Pricing, Cuts]:
+def three_cuts(name: str, graph: SplitGraph) -> tuple[Figure, Pricing, SplitAssignment]:
     """How long one cut after the other takes."""
     begin = time.process_time()
     pricing = Pricing(Splitting(graph, MESH, TOFU), Prices.elements(len(MESH)))

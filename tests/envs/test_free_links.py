@@ -24,8 +24,8 @@ from graphs.problem import Problem
 from graphs.topology import Level, joined
 from placers.heft import Heft
 from placers.learned.features import observe
-from placers.learned.sequential.layout import Layout
-from placers.solvers.list_scheduling import Tasks
+from placers.learned.sequential.layout import RolloutLayout
+from placers.solvers.list_scheduling import SchedulingTasks
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -109,7 +109,7 @@ def test_the_schedule_of_heft_is_the_simulated_one_where_devices_keep_its_order(
     graph = replace(graph, flops=rng.random(60) + 0.1, output_bytes=rng.random(60))
     cluster = toy_cluster(4, latency=0.25, memory=np.inf).with_free_links()
     problem = Problem(graph, cluster)
-    planned = Heft().schedule(Tasks.of(problem), Room(HeldMemory.of(problem)))
+    planned = Heft().schedule(SchedulingTasks.of(problem), Room(HeldMemory.of(problem)))
     in_turn = []
     for device in range(4):
         ops = np.flatnonzero(planned.placement == device)
@@ -201,7 +201,7 @@ def test_what_is_free_is_told_from_what_is_not(devices: int, shared_out: bool, m
 def test_policies_see_a_channel_of_its_own_for_every_free_pair() -> None:
     problem = Problem(random_graph(12, 0), toy_cluster(3, shared_out=True).with_free_links())
     costs = Simulator(problem).costs
-    layout = Layout.of(problem, costs)
+    layout = RolloutLayout.of(problem, costs)
     apart = ~np.eye(3, dtype=np.bool_)
     assert len(np.unique(layout.channel[apart])) == 6
     assert 0 <= layout.channel.min() <= layout.channel.max() < layout.channels

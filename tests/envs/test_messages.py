@@ -17,7 +17,7 @@ from graphs.cluster import Cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.features import observe
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from tests.oracle.toys import device_loads, toy_cluster, toy_graph
 
 NO = float("nan")
@@ -91,7 +91,7 @@ def test_what_placers_and_policies_see_of_traffic_is_what_crosses(messages: list
     problem = Problem(star(messages), toy_cluster(2))
     costs = Simulator(problem).costs
     assert problem.units.link_bytes.tolist() == sent
-    assert Layout.of(problem, costs).input_bytes.tolist() == sent
+    assert RolloutLayout.of(problem, costs).input_bytes.tolist() == sent
     assert (PreparedProblem(problem).edge_bytes * max(sent)).tolist() == sent
     other = replace(problem, graph=replace(problem.graph, output_bytes=np.array([1e9, 0, 0, 0])))
     before, after = observe(problem, costs), observe(other, costs)

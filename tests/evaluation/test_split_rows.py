@@ -11,7 +11,7 @@ from envs.simulation.simulator import simulate
 from evaluation.drawing import split_plots
 from evaluation.drawing.split_plots import save_split_chart, split_chart
 from evaluation.drawing.timeline_plots import save_steps
-from evaluation.folding import Line, folded
+from evaluation.folding import FoldedLine, folded
 from evaluation.reporting.plan_table import schedule_sentence
 from evaluation.reporting.split_table import split_table
 from evaluation.split_rows import DividedTensor, SplitRow, SplitRows, split_rows
@@ -146,7 +146,7 @@ def test_layers_that_repeat_are_one_and_are_called_from_the_first_to_the_last() 
 
 def test_what_differs_in_what_it_says_stays_apart() -> None:
     rows = [row("layers.0/mm"), row("layers.1/mm", "k"), row("layers.2/mm", "k"), row("layers.3/mm", "k")]
-    assert folded(rows) == (Line(("layers.0/mm",), rows[0]), Line(("layers.1/mm",), rows[1], times=3))
+    assert folded(rows) == (FoldedLine(("layers.0/mm",), rows[0]), FoldedLine(("layers.1/mm",), rows[1], times=3))
 
 
 def test_blocks_within_stages_and_steps_of_time_are_folded_from_the_inside() -> None:

@@ -17,7 +17,7 @@ from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
 from placers.dapple import Dapple
 from placers.pipedream import PipeDream
-from placers.pipelining.device_policies import Moves
+from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
 from placers.pipelining.planner import Equations, planned
@@ -117,7 +117,7 @@ def layers_of(model: str, batch: int) -> Layers:
 def by_equations(problem: Problem, by: Equations, layers: Layers | None = None) -> tuple[Pipeline, int]:
     servers = Servers.of(problem.cluster)
     chain = Chain.of(layers or Layers.of(problem, 100), np.inf)
-    return planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
+    return planned(chain, servers.links, DeviceSets.of(tuple(servers.sizes.tolist())), by)
 
 
 def test_vgg_19_by_the_equations() -> None:

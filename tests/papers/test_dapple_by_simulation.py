@@ -8,7 +8,7 @@ import pytest
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
 from envs.simulation.simulator import simulate
-from placers.pipelining.device_policies import POLICIES, Moves
+from placers.pipelining.device_policies import POLICIES, DeviceSets
 from placers.pipelining.on_devices import layer_stages
 from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
 from placers.pipelining.planner import Equations, planned
@@ -22,7 +22,7 @@ def proposed(layers: Layers, servers: Servers, parts: int) -> list[Pipeline]:
     """The planner's own pipeline, then the best of it, of all pipelines of two stages and of data parallelism."""
     chain, count = Chain.of(layers, np.inf), len(layers)
     sizes = tuple(servers.sizes.tolist())
-    own, _ = planned(chain, servers.links, Moves.of(sizes), Equations(0, parts))
+    own, _ = planned(chain, servers.links, DeviceSets.of(sizes), Equations(0, parts))
     candidates = {(Stage(0, count, sizes),), own.stages}
     for policy in POLICIES:
         for replicas in range(1, GPUS):

@@ -13,7 +13,7 @@ from graphs.load import load_cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.heft import Heft, IdleTime
-from placers.solvers.list_scheduling import Schedule, Tasks
+from placers.solvers.list_scheduling import ListSchedule, SchedulingTasks
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 # Topcuoglu, Hariri and Wu 2002, figure 2: ten tasks, three processors.
@@ -31,22 +31,22 @@ PAYLOAD = np.array(list(EDGES.values()), np.float64)
 
 def scheduled(
     seconds: Sequence[Sequence[float]] | Floats, edges: Sequence[tuple[int, int]], cluster: Cluster, payload: float
-) -> Schedule:
+) -> ListSchedule:
     """What HEFT plans for ops of the given seconds on each device."""
     problem = Problem(toy_graph([1] * len(seconds), edges), cluster)
-    tasks = Tasks(problem.graph, cluster, np.array(seconds, np.float64), np.full(len(edges), payload))
+    tasks = SchedulingTasks(problem.graph, cluster, np.array(seconds, np.float64), np.full(len(edges), payload))
     return Heft().schedule(tasks, Room(HeldMemory.of(problem)))
 
 
 def test_the_upward_ranks_are_those_of_the_paper() -> None:
-    ranks = Tasks(GRAPH, toy_cluster(3), SECONDS, PAYLOAD).upward_ranks()
+    ranks = SchedulingTasks(GRAPH, toy_cluster(3), SECONDS, PAYLOAD).upward_ranks()
     expected = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
     np.testing.assert_allclose(ranks, expected, atol=5e-4)
 
 
 def test_the_schedule_is_that_of_the_paper() -> None:
     problem = Problem(GRAPH, toy_cluster(3))
-    planned = Heft().schedule(Tasks(GRAPH, problem.cluster, SECONDS, PAYLOAD), Room(HeldMemory.of(problem)))
+    planned = Heft().schedule(SchedulingTasks(GRAPH, problem.cluster, SECONDS, PAYLOAD), Room(HeldMemory.of(problem)))
     assert planned.finish.max() == 80
     assert planned.placement.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
     assert planned.start.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
@@ -90,7 +90,7 @@ def test_work_is_planned_once_at_a_time_and_after_its_inputs() -> None:
     seconds = np.random.default_rng(0).uniform(0.5, 2, (200, 3))
     payload = graph.output_bytes[graph.edges[:, 0]]
     room = Room(HeldMemory.of(Problem(graph, toy_cluster(3, memory=1e9))))
-    planned = Heft().schedule(Tasks(graph, cluster, seconds, payload), room)
+    planned = Heft().schedule(SchedulingTasks(graph, cluster, seconds, payload), room)
     device = planned.placement[graph.units]
     np.testing.assert_allclose(planned.finish - planned.start, seconds[np.arange(200), device])
     producer, consumer = graph.edges.T
@@ -106,7 +106,7 @@ def test_ops_of_equal_rank_stay_in_topological_order(monkeypatch: pytest.MonkeyP
     orders: list[list[int]] = []
     monkeypatch.setattr("placers.heft.earliest_finish", lambda *given: orders.append(given[2].tolist()))
     problem = Problem(toy_graph([0, 0, 0], [(2, 1), (1, 0)], output_bytes=[0, 0, 0]), toy_cluster(2))
-    Heft().schedule(Tasks.of(problem), Room(HeldMemory.of(problem)))
+    Heft().schedule(SchedulingTasks.of(problem), Room(HeldMemory.of(problem)))
     assert orders == [[2, 1, 0]]
 
 

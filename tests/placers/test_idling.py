@@ -7,14 +7,14 @@ from hypothesis import strategies as some
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.search.idling import Work, add_up, allow_idling
+from placers.search.idling import BusyTimes, add_up, allow_idling
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import toy_cluster, toy_graph
 
 
 def seconds_within(simulator: Simulator, placement: Ints, limit: float) -> float:
     """Seconds of a placement, (units,), or infinity if they are found to be above a limit."""
-    work = Work.of(simulator.problem, simulator.costs.op_seconds)
+    work = BusyTimes.of(simulator.problem, simulator.costs.op_seconds)
     add_up(work, placement.astype(np.uint32))
     work.moved[:] = work.placed
     _, run = simulator.for_compiled_code()

@@ -19,9 +19,9 @@ from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
-from placers.learned.whole_plans.chain_view import ChainView
+from placers.learned.whole_plans.chain_view import ProblemChain
 from placers.learned.whole_plans.decision_features import FAR, FEATURES, WIDTH
-from placers.learned.whole_plans.outlook import HOPELESS, Outlook
+from placers.learned.whole_plans.outlook import HOPELESS, EqualStageEstimates
 from placers.learned.whole_plans.placer import build
 from placers.learned.whole_plans.policy import DRAWN, KIND, MARGIN, WholePlansPolicy
 from tests.contracts.test_placers import training_graph, unequal_cluster
@@ -37,8 +37,8 @@ def chain(seed: int) -> Problem:
     return random_chain(rng, str(rng.choice(list(CHAINS))))
 
 
-def seconds_alone(cluster: Cluster) -> Outlook:
-    return Outlook(ChainView.of(Problem(training_graph(), cluster)))
+def seconds_alone(cluster: Cluster) -> EqualStageEstimates:
+    return EqualStageEstimates(ProblemChain.of(Problem(training_graph(), cluster)))
 
 
 # ---- what it sees and decides ----------------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ def test_decisions_are_rated_together_as_they_are_alone(seed: int) -> None:
 
 
 def test_of_devices_that_are_alike_it_is_asked_about_one() -> None:
-    assert ChainView.of(Problem(training_graph(), load_cluster("p100:devices=4"))).alike.tolist() == [0, 0, 0, 0]
-    servers = ChainView.of(Problem(training_graph(), load_cluster("v100_servers:servers=2,devices=2")))
+    assert ProblemChain.of(Problem(training_graph(), load_cluster("p100:devices=4"))).alike.tolist() == [0, 0, 0, 0]
+    servers = ProblemChain.of(Problem(training_graph(), load_cluster("v100_servers:servers=2,devices=2")))
     assert servers.alike.tolist() == [0, 0, 2, 2]
     seeing = POLICY.view(servers.problem)
     construction = seeing.view.construction()
@@ -111,7 +111,7 @@ def test_the_outlook_of_one_device_is_its_step_and_replicas_share_it_out() -> No
 
 def test_the_formula_of_one_device_is_its_step_and_knows_replicas_and_recomputation() -> None:
     problem = Problem(training_graph(), load_cluster("p100:devices=2").with_free_links())
-    view = ChainView.of(problem)
+    view = ProblemChain.of(problem)
     layers = len(view.pipelines.layers)
     alone, both = (LayerPipeline((LayerStage(0, layers, devices),)) for devices in ((0,), (0, 1)))
     one, again, shared = (
@@ -128,11 +128,11 @@ def test_what_seems_too_full_is_computed_again_and_nothing_else_changes() -> Non
     for seed in range(8):
         problem = chain(seed)
         pipeline = replace(POLICY.draw(POLICY.view(problem), np.random.default_rng(seed))[0], recompute=())
-        full = ChainView.of(problem).formula.filled(pipeline)
+        full = ProblemChain.of(problem).formula.filled(pipeline)
         hosts = pipeline.stages[int(full.argmax())].devices
         memory = min(problem.cluster.memory_bytes[list(hosts)]) * full.max() * 0.9
         devices = [replace(each, memory_bytes=float(memory)) for each in problem.cluster.devices]
-        formula = ChainView.of(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))).formula
+        formula = ProblemChain.of(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))).formula
         assert formula.filled(pipeline).max() > MARGIN
         again = formula.made_to_fit(pipeline, MARGIN)
         assert again.recompute

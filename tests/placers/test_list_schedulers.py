@@ -19,7 +19,7 @@ from placers.m_sct import SmallCommunicationTimes
 from placers.m_topo import MemoryTopological
 from placers.peft import Peft
 from placers.single_device import SingleDevice
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, link_costs
+from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks, link_costs
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
@@ -27,7 +27,7 @@ def test_the_earliest_task_goes_first_where_it_can_start_first() -> None:
     """b, the more urgent one, takes the first device, and a the other; c follows a there at 2, and d follows b at 3."""
     graph = toy_graph([2, 3, 1, 1], [(0, 2), (1, 3)])
     problem = Problem(graph, toy_cluster(2))
-    tasks = Tasks(graph, problem.cluster, np.repeat(graph.flops[:, None], 2, axis=1), np.ones(2))
+    tasks = SchedulingTasks(graph, problem.cluster, np.repeat(graph.flops[:, None], 2, axis=1), np.ones(2))
     planned = EarliestTaskFirst().schedule(tasks, Room(HeldMemory.of(problem)))
     assert planned.placement.tolist() == [1, 0, 1, 0]
     assert planned.start.tolist() == [0, 0, 2, 3]
@@ -46,9 +46,9 @@ def test_etf_lets_an_op_that_takes_no_time_wait_for_no_device() -> None:
     assert etf(Problem(graph, toy_cluster(1))).start.tolist() == [0, 1, 1, 6]
 
 
-def etf(problem: Problem) -> Schedule:
+def etf(problem: Problem) -> ListSchedule:
     """What m-ETF plans."""
-    return EarliestTaskFirst().schedule(Tasks.of(problem), Room(HeldMemory.of(problem)))
+    return EarliestTaskFirst().schedule(SchedulingTasks.of(problem), Room(HeldMemory.of(problem)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -58,7 +58,7 @@ def test_etf_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
     seconds = np.repeat(graph.flops[:, None], 3, axis=1)
     payload = graph.output_bytes[graph.edges[:, 0]]
     room = Room(HeldMemory.of(problem))
-    planned = EarliestTaskFirst().schedule(Tasks(graph, problem.cluster, seconds, payload), room)
+    planned = EarliestTaskFirst().schedule(SchedulingTasks(graph, problem.cluster, seconds, payload), room)
     apart = planned.placement[graph.edges[:, 0]] != planned.placement[graph.edges[:, 1]]
     assert (planned.start[graph.edges[:, 1]] >= planned.finish[graph.edges[:, 0]] + apart * payload).all()
     for device in range(3):
@@ -101,8 +101,8 @@ def test_what_does_not_fit_is_found_under_the_order_that_is_handed_on(placer: Li
 def test_inputs_arrive_when_the_last_of_them_has_been_sent(seed: int, devices: int) -> None:
     problem = Problem(random_graph(12, seed), toy_cluster(devices))
     graph, generator = problem.graph, np.random.default_rng(seed)
-    tasks = Tasks(graph, problem.cluster, np.ones((len(graph), devices)), generator.random(len(graph.edges)))
-    planned = Schedule(tasks)
+    tasks = SchedulingTasks(graph, problem.cluster, np.ones((len(graph), devices)), generator.random(len(graph.edges)))
+    planned = ListSchedule(tasks)
     planned.placement[:] = generator.integers(devices, size=graph.num_units)
     planned.finish[:] = generator.random(len(graph))
     latency, inverse_bandwidth = link_costs(problem.cluster)

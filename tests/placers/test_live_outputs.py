@@ -12,7 +12,7 @@ from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.state import GIVEN, Rollouts, Sampling
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -28,8 +28,8 @@ def bold_with_live_outputs(seed: int = 0) -> SequentialPolicy:
     return policy
 
 
-def layout_of(problem: Problem) -> Layout:
-    return Layout.of(problem, costs_of(problem), live_outputs=True)
+def layout_of(problem: Problem) -> RolloutLayout:
+    return RolloutLayout.of(problem, costs_of(problem), live_outputs=True)
 
 
 def filled(problem: Problem, placement: list[int]) -> float:
@@ -123,7 +123,7 @@ def test_three_outputs_of_a_chain() -> None:
     assert filled(problem, [0, 1, 1]) == pytest.approx(0.07)
     assert filled(problem, [0, 0, 1]) == pytest.approx(0.07)
     assert filled(problem, [0, 1, 0]) == pytest.approx(0.07)
-    assert Layout.of(problem, costs_of(problem)).live.alone == 0, "without a backward pass nothing is held"
+    assert RolloutLayout.of(problem, costs_of(problem)).live.alone == 0, "without a backward pass nothing is held"
 
 
 @settings(max_examples=15, deadline=None)

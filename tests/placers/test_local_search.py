@@ -16,7 +16,7 @@ from placers.search import local_search
 from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels, levels_of
 from placers.search.local_search import LocalSearch
-from placers.search.metropolis import Schedule
+from placers.search.metropolis import CoolingSchedule
 from placers.search.moves import Moves, random_placements
 from tests.oracle.plain_annealing import PlainAnnealing
 from tests.oracle.toys import random_graph, toy_cluster
@@ -45,7 +45,7 @@ def problem_of(
 
 
 def searched(
-    problem: Problem, first: Ints, seed: int, schedule: Schedule, other: bool = False, coarser: Levels = ()
+    problem: Problem, first: Ints, seed: int, schedule: CoolingSchedule, other: bool = False, coarser: Levels = ()
 ) -> LocalSearch:
     """A search that has used its budget."""
     evaluations = Evaluations(problem, first)
@@ -85,7 +85,7 @@ def test_it_equals_plain_python(
     problem = problem_of(ops, seed, devices, memory, bound, tied, order)
     first = random_placements(problem, np.random.default_rng(seed), 1)[0]
     coarser = levels_of(problem)[1:]
-    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET, reorder=reorder), other, coarser)
+    search = searched(problem, first, seed, CoolingSchedule(hot, hot / 10, BUDGET, reorder=reorder), other, coarser)
     generator = np.random.default_rng(seed)
     plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET, coarser)
     plain.run(hot, hot / 10, reorder=0.0 if other else reorder)
@@ -100,14 +100,14 @@ def test_how_many_steps_are_taken_at_a_time_changes_nothing(steps: int, monkeypa
     plain = PlainAnnealing(Simulator(problem), first, np.random.default_rng(1), BUDGET)
     plain.run(0.1, 0.001, reorder=0.9)
     monkeypatch.setattr(local_search, "OPS_PER_CALL", 30 * steps)
-    assert_same(searched(problem, first, 1, Schedule(0.1, 0.001, BUDGET, reorder=0.9)), plain)
+    assert_same(searched(problem, first, 1, CoolingSchedule(0.1, 0.001, BUDGET, reorder=0.9)), plain)
 
 
 @pytest.mark.parametrize("other", [False, True])
 def test_it_stops_once_patience_is_over(other: bool) -> None:
     problem = problem_of(20, seed=5, devices=3, memory=1e9, bound=False)
     first = random_placements(problem, np.random.default_rng(0), 1)[0]
-    search = searched(problem, first, 2, Schedule(patience=10), other=other)
+    search = searched(problem, first, 2, CoolingSchedule(patience=10), other=other)
     assert search.in_vain == 10
     assert search.evaluations.simulations < BUDGET
     plain = PlainAnnealing(Simulator(problem), first, np.random.default_rng(2), BUDGET)
@@ -118,7 +118,9 @@ def test_it_stops_once_patience_is_over(other: bool) -> None:
 def test_the_elapsed_share_of_the_time_cools_too() -> None:
     problem = problem_of(30, seed=3, devices=3, memory=1e9, bound=False)
     first = random_placements(problem, np.random.default_rng(0), 1)[0]
-    over, cold = (searched(problem, first, 1, Schedule(*how)) for how in ((0.5, 1e-9, 150, 1.0), (1e-9, 1e-9, 150)))
+    over, cold = (
+        searched(problem, first, 1, CoolingSchedule(*how)) for how in ((0.5, 1e-9, 150, 1.0), (1e-9, 1e-9, 150))
+    )
     assert over.current.tolist() == cold.current.tolist()
 
 
@@ -126,7 +128,7 @@ def test_a_plan_takes_what_the_search_says() -> None:
     problem, changed = problem_of(40, seed=3, devices=3, memory=1e9, bound=False), 0
     first = random_placements(problem, np.random.default_rng(0), 1)[0]
     for seed in range(20):
-        search = searched(problem, first, seed, Schedule(0.1, 0.001, BUDGET, reorder=0.9))
+        search = searched(problem, first, seed, CoolingSchedule(0.1, 0.001, BUDGET, reorder=0.9))
         plan = Plan.of_units(problem, search.evaluations.best, order=search.evaluations.order)
         assert simulate(problem, plan).step_seconds == search.evaluations.curve[-1][1]
         changed += not isinstance(plan.order, str)

@@ -15,7 +15,7 @@ from graphs.problem import Problem
 from placers import m_sct
 from placers.m_etf import EarliestTaskFirst, WaitingDevices
 from placers.m_sct import SmallCommunicationTimes, favourite_edges, relaxed_choices
-from placers.solvers.list_scheduling import Schedule, Tasks
+from placers.solvers.list_scheduling import ListSchedule, SchedulingTasks
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
@@ -25,11 +25,11 @@ def fork(*, weights: bool = False) -> OpGraph:
     return toy_graph([1, 2, 5], [(0, 1), (0, 2)], weights=[60] * len(held), weight_uses=held)
 
 
-def planned(problem: Problem) -> Schedule:
+def planned(problem: Problem) -> ListSchedule:
     graph, devices = problem.graph, len(problem.cluster)
     seconds = np.repeat(graph.flops[:, None], devices, axis=1)
     payload = graph.output_bytes[graph.edges[:, 0]]
-    tasks = Tasks(graph, problem.cluster, seconds, payload)
+    tasks = SchedulingTasks(graph, problem.cluster, seconds, payload)
     return SmallCommunicationTimes().schedule(tasks, Room(HeldMemory.of(problem)))
 
 
@@ -62,8 +62,8 @@ def test_a_waiting_device_takes_urgent_ops_and_waits_no_longer_when_the_child_is
     room = Room(HeldMemory.of(Problem(graph, toy_cluster(2))))
     waiting = WaitingDevices(graph, np.array([1]), np.array([10.0, 10.0]), devices=2)
 
-    def planned_until(op: int, finish: float, placement: list[int]) -> tuple[Schedule, int]:
-        schedule = Schedule(Tasks.of(Problem(graph, toy_cluster(2))))
+    def planned_until(op: int, finish: float, placement: list[int]) -> tuple[ListSchedule, int]:
+        schedule = ListSchedule(SchedulingTasks.of(Problem(graph, toy_cluster(2))))
         schedule.finish[op], schedule.placement[:] = finish, placement
         return schedule, op
 

@@ -19,7 +19,7 @@ from placers.annealing import REORDER, Annealing
 from placers.contract.current_plan import PlanFeature, PlanReader
 from placers.learned.repair.search import RepairSearch
 from placers.learned.sequential.freeing import FEWEST, MOST, free_some, scores_of
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GREEDY, Rollouts, RolloutState, Sampling
@@ -127,7 +127,7 @@ def test_times_under_other_priorities_are_those_of_a_simulator_with_them() -> No
 
 
 def region(problem: Problem, placement: Ints, choices: int, scores: Floats | None = None) -> tuple[Ints, Bools]:
-    layout, plan = Layout.of(problem, costs_of(problem)), PlanReader(problem).read(placement)
+    layout, plan = RolloutLayout.of(problem, costs_of(problem)), PlanReader(problem).read(placement)
     scores = np.zeros(len(placement)) if scores is None else scores
     drawn = free_some(layout, plan, scores, choices, np.random.default_rng(0))
     return drawn.seeds, ~drawn.kept

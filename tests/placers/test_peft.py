@@ -10,7 +10,7 @@ from graphs.order import ready_first
 from graphs.problem import Problem
 from placers.heft import Heft
 from placers.peft import Peft, optimistic_costs
-from placers.solvers.list_scheduling import Tasks
+from placers.solvers.list_scheduling import SchedulingTasks
 from tests.oracle.toys import toy_cluster, toy_graph
 
 # Arabnejad and Barbosa 2014, figure 1: ten tasks, three processors.
@@ -23,7 +23,7 @@ EDGES = {
     (3, 8): 7, (4, 8): 57, (5, 7): 5, (6, 9): 9, (7, 9): 42, (8, 9): 7,
 }  # fmt: skip
 GRAPH, CLUSTER = toy_graph([1] * 10, list(EDGES)), toy_cluster(3)
-TASKS = Tasks(GRAPH, CLUSTER, SECONDS, np.array(list(EDGES.values()), np.float64))
+TASKS = SchedulingTasks(GRAPH, CLUSTER, SECONDS, np.array(list(EDGES.values()), np.float64))
 
 
 def test_the_optimistic_costs_look_to_the_end() -> None:

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.gym.iterative import Mdp, Rules
+from envs.gym.iterative import EpisodeStart, Mdp
 from envs.gym.observations import Progress
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.episodes import Decision, roll_out
+from placers.learned.episodes import EpisodeDecision, roll_out
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto import states as placeto_states
 from placers.learned.placeto.network import Aggregator, PlacetoEncoder
@@ -189,11 +189,11 @@ def test_draws_follow_the_probabilities() -> None:
 
 def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
     problems = [some_problem(4, seed=1), some_problem(7, seed=2)]
-    mdp = Mdp(Rules(visits="given", start="zero"))
+    mdp = Mdp(EpisodeStart(visits="given", start="zero"))
     rng = np.random.default_rng(0)
     episodes = [mdp.begin(i, prepared, rng) for i, prepared in enumerate(problems)]
     relatives = {prepared: Relatives.of(prepared.problem) for prepared in problems}
-    steps: list[list[Decision]] = list(
+    steps: list[list[EpisodeDecision]] = list(
         roll_out(PlacetoPolicy.new("placeto", 0), episodes, relatives, torch.Generator().manual_seed(0))
     )
     assert [len(decisions) for decisions in steps] == [2, 2, 2, 2, 1, 1, 1]
@@ -209,7 +209,7 @@ def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
 def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> None:
     prepared = some_problem(8, seed=3)
     policy = PlacetoPolicy.new("placeto:devices=3,order=given", seed=8)
-    episode = Mdp(Rules(start="single", visits="given")).begin(0, prepared, np.random.default_rng(0))
+    episode = Mdp(EpisodeStart(start="single", visits="given")).begin(0, prepared, np.random.default_rng(0))
     for decisions in roll_out(
         policy, [episode], {prepared: Relatives.of(prepared.problem)}, torch.Generator(), greedy=1
     ):

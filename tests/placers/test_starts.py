@@ -25,7 +25,7 @@ from placers.search.starts import (
     SIMULATION,
     STARTS,
     TIME_SHARE,
-    Estimate,
+    PowerLaw,
     affordable,
     cheap_placers,
     start_levels,
@@ -194,7 +194,7 @@ def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkey
 def test_an_estimate_is_a_product_of_powers() -> None:
     problem = Problem(random_graph(16, seed=0), toy_cluster(4))
     assert problem.graph.num_units == 16
-    assert Estimate(3.0, 0.5, 0.25, 2.0).seconds(problem) == pytest.approx(3.0 * 4.0 * 2.0 * 16.0)
+    assert PowerLaw(3.0, 0.5, 0.25, 2.0).seconds(problem) == pytest.approx(3.0 * 4.0 * 2.0 * 16.0)
 
 
 def test_a_start_whose_package_is_missing_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.learned.policy_meta import Meta
-from placers.learned.sequential.layout import Layout, renamed_by_use
+from placers.learned.sequential.layout import RolloutLayout, renamed_by_use
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -49,7 +49,7 @@ def test_a_search_leaves_the_best_placement_with_each_problem() -> None:
 def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -> None:
     problem = Problem(random_graph(15, seed=3), toy_cluster(4))
     simulator = Simulator(problem)
-    layout = Layout.of(problem, simulator.costs)
+    layout = RolloutLayout.of(problem, simulator.costs)
     for seed in range(5):
         placement = np.random.default_rng(seed).integers(4, size=15)
         renamed = renamed_by_use(layout, placement)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from envs.gym.iterative import PlacetoEnv, Rules
+from envs.gym.iterative import EpisodeStart, PlacetoEnv
 from envs.simulation.simulator import Outcome, simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
@@ -106,7 +106,7 @@ def test_what_was_all_but_impossible_and_has_become_likely_leaves_numbers(advant
 @pytest.mark.parametrize(("every", "simulations"), [(1, 7), (2, 4), (4, 3), (6, 2), (9, 2)])
 def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: int, simulations: int) -> None:
     problem = problems()[1]
-    rules = Rules("improvement", every=every, longest_seconds=1e3)
+    rules = EpisodeStart("improvement", every=every, longest_seconds=1e3)
     trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], settings(1), rules=rules)
     episodes, steps = trainer._begin()
     start = episodes[0].outcome
@@ -122,7 +122,7 @@ def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: i
 @pytest.mark.parametrize("reward", ["improvement", "terminal"])
 def test_rewards_are_those_of_the_environment(reward: str) -> None:
     problem = problems()[1]
-    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], settings(1), rules=Rules(reward=reward))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], settings(1), rules=EpisodeStart(reward=reward))
     episodes, steps = trainer._begin()
     buffer = trainer._collect(episodes, steps)
     env = PlacetoEnv(problem, reward=reward)
@@ -137,7 +137,9 @@ def test_rewards_are_those_of_the_environment(reward: str) -> None:
 @pytest.mark.parametrize("reward", ["improvement", "terminal"])
 def test_it_learns_which_of_two_devices_is_faster(shape: str, reward: str) -> None:
     given = settings(30, episodes=8, learning_rate=1e-2, final_learning_rate=1e-3)
-    trainer = ReinforceTrainer(PlacetoPolicy.new(shape, 1), [bandit()], given, rules=Rules(reward=reward), seed=1)
+    trainer = ReinforceTrainer(
+        PlacetoPolicy.new(shape, 1), [bandit()], given, rules=EpisodeStart(reward=reward), seed=1
+    )
     lines = [trainer.update() for _ in range(30)]
     assert lines[0].entropy > 0.3
     assert lines[-1].step_over_bound == 1.0
@@ -148,7 +150,7 @@ def test_it_learns_which_of_two_devices_is_faster(shape: str, reward: str) -> No
 def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
     given = settings(60, episodes=8, learning_rate=1e-2, final_learning_rate=1e-3)
-    rules = Rules(reward="terminal", start="single")
+    rules = EpisodeStart(reward="terminal", start="single")
     trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], given, rules=rules)
     lines = [trainer.update() for _ in range(60)]
     assert lines[-1].step_over_bound < lines[0].step_over_bound
@@ -177,7 +179,7 @@ def test_the_entropy_bonus_makes_it_undecided_where_nothing_else_is_to_be_learne
         last = policy.network.classify[-1]
         assert isinstance(last, torch.nn.Linear)
         torch.nn.init.constant_(last.bias[:1], 1.0)  # prefers the first
-        trainer = ReinforceTrainer(policy, [equal], given, rules=Rules(reward="terminal"))
+        trainer = ReinforceTrainer(policy, [equal], given, rules=EpisodeStart(reward="terminal"))
         lines = [trainer.update() for _ in range(40)]
         assert lines[0].entropy < 0.65
         ends.append((lines[0].entropy, lines[-1].entropy))
@@ -188,7 +190,7 @@ def test_the_entropy_bonus_makes_it_undecided_where_nothing_else_is_to_be_learne
 def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
     counts = []
     for remember in (False, True):
-        given, rules = settings(3, episodes=8), Rules("improvement", every=1)
+        given, rules = settings(3, episodes=8), EpisodeStart("improvement", every=1)
         trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], given, rules=rules, remember=remember)
         paid = [dict(trainer._collect(*trainer._begin()).rewards)]
         lines = [trainer.update() for _ in range(3)]
@@ -199,7 +201,7 @@ def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
 
 
 def test_what_is_noted_need_not_be_simulated() -> None:
-    given, rules = settings(1, episodes=4), Rules("terminal", start="best")
+    given, rules = settings(1, episodes=4), EpisodeStart("terminal", start="best")
     trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], given, rules=rules, remember=True)
     for device, seconds in ((0, 4.0), (1, 1.0)):
         trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits=True))
@@ -212,7 +214,7 @@ def indifferent(imitation: float, updates: int = 9) -> ReinforceTrainer[Relative
     equal = Problem(toy_graph([1], []), toy_cluster(2))
     given = settings(updates, entropy=0.0, imitation=imitation, learning_rate=1e-2, gradient_norm=1e3)
     policy = PlacetoPolicy.new("placeto:devices=2", 0)
-    trainer = ReinforceTrainer(policy, [equal], given, rules=Rules(reward="terminal"))
+    trainer = ReinforceTrainer(policy, [equal], given, rules=EpisodeStart(reward="terminal"))
     trainer.note(0, np.array([1]), Outcome(0.5, np.array([0.0, 0.0]), fits=True))
     return trainer
 
@@ -234,7 +236,7 @@ def test_imitation_fades_linearly_to_nothing() -> None:
 
 
 def test_nothing_is_imitated_before_a_placement_is_known() -> None:
-    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), problems()[:2], settings(1), rules=Rules("terminal"))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), problems()[:2], settings(1), rules=EpisodeStart("terminal"))
     trainer.note(1, np.array([1, 0, 1, 0, 1, 0]), Outcome(1.0, np.array([0.0, 0.0]), fits=True))
     episodes, _ = trainer._begin()
     states = [episode.progress for episode in sorted(episodes, key=lambda each: each.progress.index)]
@@ -246,7 +248,7 @@ def test_nothing_is_imitated_before_a_placement_is_known() -> None:
 def test_relative_returns_are_in_units_of_the_lower_bound() -> None:
     for relative, scale in ((False, 1.0), (True, 1 / 3)):  # three ops of 1 s at best, one after the other
         given = settings(1, relative=relative)
-        rules = Rules(reward="terminal", longest_seconds=1e3)
+        rules = EpisodeStart(reward="terminal", longest_seconds=1e3)
         line = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit(3)], given, rules=rules).update()
         assert line.first_return == pytest.approx(-line.step_over_bound * 3 * scale)
 
@@ -268,7 +270,7 @@ def test_a_policy_needs_problems_of_its_number_of_devices() -> None:
     with pytest.raises(InputError, match="at least one problem"):
         ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [])
     with pytest.raises(InputError, match="every is 0; expected 1 or more"):
-        Rules(every=0)
+        EpisodeStart(every=0)
     with pytest.raises(InputError, match="for 3 devices, cluster 'unequal' has 2"):
         ReinforceTrainer(PlacetoPolicy.new("placeto:devices=3", 0), [bandit()])
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from graphs.foundation.errors import InputError
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.settings import WholePlans
-from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ChainView
+from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ProblemChain
 from placers.learned.whole_plans.label_search import best_known, is_possible, named_alike
 from training.checkpoint import read_state
 from training.problem_sets import load_problems, renewed_problems, validation_problems
@@ -36,7 +36,7 @@ def trained(folder: Path, **options: Any) -> PolicyPlacer[Any]:
 
 
 def test_the_best_known_pipeline_can_be_made_and_is_no_slower_than_one_device() -> None:
-    view = ChainView.of(random_chain(np.random.default_rng(5), "recurrent"))
+    view = ProblemChain.of(random_chain(np.random.default_rng(5), "recurrent"))
     pipeline, seconds = best_known(view, 6, seed=0)
     assert pipeline is not None
     assert is_possible(view, pipeline)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.catalogue import Link
+from graphs.catalogue import LinkSpeed
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats, Ints
 from graphs.servers import ANYTHING, Server, cluster_of_servers
@@ -32,11 +32,11 @@ def random_cluster(rng: np.random.Generator, devices: int, op_seconds: float, *,
     home = np.sort(np.concatenate([np.arange(servers), rng.integers(0, servers, devices - servers)]))
     speed = _speeds(rng, home) if unequal else np.ones(devices)
     lanes = 1 / _factors(rng, devices, LANES) if unequal and rng.random() < 0.5 else np.ones(devices)
-    network = Link(bandwidth / log_uniform(rng, 1.0, NETWORK), latency * log_uniform(rng, 1.0, NETWORK))
+    network = LinkSpeed(bandwidth / log_uniform(rng, 1.0, NETWORK), latency * log_uniform(rng, 1.0, NETWORK))
     made = [
         Server(
             tuple(_faster(typical, speed[i]) for i in members),
-            tuple(Link(bandwidth * lanes[i], latency) for i in members),
+            tuple(LinkSpeed(bandwidth * lanes[i], latency) for i in members),
             network if servers > 1 else ANYTHING,
         )
         for members in (np.flatnonzero(home == server).tolist() for server in range(servers))

@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.row import Row
+from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
 
 
@@ -21,7 +21,7 @@ def write(keys: ModuleKeys) -> Written:
 
     Raises InputError for a device with several stages, which DeepSpeed has not.
     """
-    row = Row.of(keys, "deepspeed")
+    row = LayerRow.of(keys, "deepspeed")
     row.shape("deepspeed")
     order = np.lexsort((np.arange(len(keys.keys)), keys.first_op, row.piece))
     layers = [keys.keys[number] for number in order.tolist() if number >= keys.modules.tensors]

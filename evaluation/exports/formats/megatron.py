@@ -8,12 +8,12 @@ megatron/core/transformer/pipeline_parallel_layer_layout.py of NVIDIA/Megatron-L
 from __future__ import annotations
 
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.row import Row
+from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
 
 
 def write(keys: ModuleKeys) -> Written:
     """`Ett|tttL`. Raises InputError for stages that do not go to one device after the other, over and over again."""
-    row = Row.of(keys, "megatron", equal=True)
+    row = LayerRow.of(keys, "megatron", equal=True)
     row.shape("megatron", several=True)
     return row.written("E" + "|".join("t" * count for count in row.counts) + "L")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.row import Row
+from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
 
 V = ("zb_v", "dualpipe_v")  # orders of passes whose stages go back and forth
@@ -20,6 +20,6 @@ def write(keys: ModuleKeys) -> Written:
 
     Raises InputError for stages that are on other ranks than torchtitan puts them on.
     """
-    row = Row.of(keys, "torchtitan")
+    row = LayerRow.of(keys, "torchtitan")
     row.shape("torchtitan", several=True, is_v=keys.plan.schedule.order.partition(":")[0] in V)
     return row.written(json.dumps(row.parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.row import Row
+from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
 
@@ -14,7 +14,7 @@ def write(keys: ModuleKeys) -> Written:
     Raises InputError for replicas, a device with several stages, and a stage without layers, which vLLM has not.
     """
     keys.check_one_device_each()
-    row = Row.of(keys, "vllm", equal=True)
+    row = LayerRow.of(keys, "vllm", equal=True)
     row.shape("vllm")
     if 0 in row.counts:
         raise InputError(f"vllm takes at least one layer on each device, and this plan has {row.counts}; give another")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.gym.iterative import Mdp, Rules
+from envs.gym.iterative import EpisodeStart, Mdp
 from envs.gym.observations import FEATURES, Progress
 from envs.prepared_problem import PreparedProblem
 from graphs.op_graph import Ints
@@ -33,7 +33,7 @@ FINE_TUNING = Reinforce(
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PlacetoShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a policy is made of; the knobs of a spec, "placeto:devices=2"."""
 
     devices: Count = 0  # as published, for this number, by a one-hot; 0: any number, each scored by what it sees (ours)
@@ -53,11 +53,11 @@ class PlacetoPolicy(EpisodePolicy[Relatives, States]):
     """A network of Placeto's as a distribution over devices."""
 
     kind: ClassVar[str] = "placeto"
-    shape_type: ClassVar[type[msgspec.Struct]] = Shape
+    shape_type: ClassVar[type[msgspec.Struct]] = PlacetoShape
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PlacetoShape) -> None:
         super().__init__()
-        self.shape: Shape = shape
+        self.shape: PlacetoShape = shape
         self.order = shape.order
         columns = FEATURES[shape.features].columns(shape.devices)
         self.network = PlacetoNetwork(columns, shape.devices or 1, shape.width, shape.rounds, shape.mean)
@@ -101,7 +101,7 @@ class PlacetoPolicy(EpisodePolicy[Relatives, States]):
         The ends of all come first, then what they passed through, the latest first.
         """
         relatives, prepared, rng = self.view(problem), PreparedProblem(problem), np.random.default_rng(seed)
-        mdp = Mdp(Rules(start="single", visits=self.order))
+        mdp = Mdp(EpisodeStart(start="single", visits=self.order))
         episodes = [mdp.begin(0, prepared, rng) for _ in range(min(MOST_EPISODES, count))]
         steps = roll_out(self, episodes, {prepared: relatives}, torch.Generator().manual_seed(seed), greedy=1)
         passed = [[episode.progress.placement.copy() for episode in episodes] for _ in steps]

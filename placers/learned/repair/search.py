@@ -24,7 +24,7 @@ from placers.contract.current_plan import CurrentPlan, PlanReader
 from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels
 from placers.search.local_search import LocalSearch
-from placers.search.metropolis import Schedule, progress, temperature
+from placers.search.metropolis import CoolingSchedule, progress, temperature
 from placers.search.starts import Starts
 
 BATCH = 8  # repairs of one plan that are drawn together, on all cores
@@ -93,7 +93,7 @@ class RepairSearch(LocalSearch):
         """Repair, or move, as the round has it."""
         settings, simulations = self._settings, self.evaluations.simulations
         budget = simulations + left
-        schedule = Schedule(settings.hot, settings.cold, budget, elapsed, reorder=self._reorder)
+        schedule = CoolingSchedule(settings.hot, settings.cold, budget, elapsed, reorder=self._reorder)
         position = (simulations - self.begun) % ROUND
         if position < ROUND - self._by_moves:
             self._repair(schedule, min(BATCH, left))
@@ -104,7 +104,7 @@ class RepairSearch(LocalSearch):
         if self.has_order and not np.array_equal(before, self.priorities):
             self._tried.clear()
 
-    def _repair(self, schedule: Schedule, count: int) -> None:
+    def _repair(self, schedule: CoolingSchedule, count: int) -> None:
         """Simulate some repairs of the current plan, and go on from one of them if annealing's rule keeps it."""
         assert self.repairs is not None
         begin = self.evaluations.simulations
@@ -126,7 +126,7 @@ class RepairSearch(LocalSearch):
             if energy <= ceiling and math.isfinite(energy):
                 self.current, self.energy, self._plan = proposal, energy, None
 
-    def _new_ones(self, plan: CurrentPlan, repaired: Ints, schedule: Schedule) -> Ints:
+    def _new_ones(self, plan: CurrentPlan, repaired: Ints, schedule: CoolingSchedule) -> Ints:
         """The repairs, with moves in place of those that lead to where the search has been."""
         over = progress(schedule, self.evaluations.simulations)
         for index, placement in enumerate(repaired):

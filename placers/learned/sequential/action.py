@@ -12,13 +12,13 @@ from placers.learned.batch import Batch
 from placers.learned.features import Observation
 from placers.learned.policy import UnitDevices
 from placers.learned.sequential.freeing import Freed
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.one_device import OneDeviceChoice
 from placers.learned.sequential.order_head import Corrections, PartBatch
 from placers.learned.sequential.precedence import Precedence
 from placers.learned.sequential.trace import Trace
 
-SequentialView = tuple[Observation, Layout, Precedence | None]
+SequentialView = tuple[Observation, RolloutLayout, Precedence | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class SequentialBatch:
     """Problems side by side: what the encoder sees, and what the roll-outs run on."""
 
     encoded: Batch
-    layouts: tuple[Layout, ...]
+    layouts: tuple[RolloutLayout, ...]
     parts: PartBatch  # none where the order is not chosen
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from envs.simulation.compiled import inlined
 from graphs.op_graph import Ints
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.state import RolloutState
 
 
 @inlined
-def expect_previous(layout: Layout, state: RolloutState, previous: Ints) -> None:
+def expect_previous(layout: RolloutLayout, state: RolloutState, previous: Ints) -> None:
     """Before anything is placed all units are ahead, where they were; none if this is the first pass."""
     state.ahead[:] = 0.0
     state.ahead_bytes[:] = 0.0
@@ -34,7 +34,7 @@ def expect_previous(layout: Layout, state: RolloutState, previous: Ints) -> None
 
 
 @inlined
-def forget_previous(layout: Layout, state: RolloutState, previous: Ints, unit: int) -> None:
+def forget_previous(layout: RolloutLayout, state: RolloutState, previous: Ints, unit: int) -> None:
     """The unit at hand is no longer ahead; a tensor that only it held there is no longer held."""
     device = previous[unit]
     if device < 0:

@@ -15,13 +15,13 @@ from placers.learned.sequential.describe_totals import (
     describe_problem,
     signed_log,
 )
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.state import RolloutState, Singles
 
 
 @subroutine
 def describe(
-    layout: Layout, state: RolloutState, unit: int, latest: int, progress: float, horizon: float, out: Singles
+    layout: RolloutLayout, state: RolloutState, unit: int, latest: int, progress: float, horizon: float, out: Singles
 ) -> None:
     """Write all features, (devices, features), but those of a later pass.
 
@@ -48,7 +48,7 @@ def describe(
 
 
 @inlined
-def _describe_load(layout: Layout, state: RolloutState, unit: int, out: Singles) -> None:
+def _describe_load(layout: RolloutLayout, state: RolloutState, unit: int, out: Singles) -> None:
     most, least, lightest, used = 0.0, np.inf, np.inf, 0
     for device in range(len(out)):
         most, least = max(most, state.load[device]), min(least, state.load[device])
@@ -66,7 +66,7 @@ def _describe_load(layout: Layout, state: RolloutState, unit: int, out: Singles)
 
 
 @inlined
-def _describe_times(layout: Layout, state: RolloutState, unit: int, horizon: float, out: Singles) -> None:
+def _describe_times(layout: RolloutLayout, state: RolloutState, unit: int, horizon: float, out: Singles) -> None:
     ready, start, finish = np.inf, np.inf, np.inf
     for device in range(len(out)):
         ready, start = min(ready, state.ready[device]), min(start, state.start[device])
@@ -90,7 +90,7 @@ def _describe_times(layout: Layout, state: RolloutState, unit: int, horizon: flo
 
 
 @inlined
-def _describe_bytes(layout: Layout, state: RolloutState, unit: int, out: Singles) -> None:
+def _describe_bytes(layout: RolloutLayout, state: RolloutState, unit: int, out: Singles) -> None:
     linked, made = 0.0, 0.0
     for device in range(len(out)):
         linked += state.linked[device]
@@ -105,7 +105,7 @@ def _describe_bytes(layout: Layout, state: RolloutState, unit: int, out: Singles
 
 
 @inlined
-def _describe_memory(layout: Layout, state: RolloutState, progress: float, out: Singles) -> None:
+def _describe_memory(layout: RolloutLayout, state: RolloutState, progress: float, out: Singles) -> None:
     room = 0.0
     for device in range(len(out)):
         room += max(state.left[device], 0.0)
@@ -120,7 +120,7 @@ def _describe_memory(layout: Layout, state: RolloutState, progress: float, out: 
 
 
 @inlined
-def _critical(layout: Layout, state: RolloutState, unit: int) -> int:
+def _critical(layout: RolloutLayout, state: RolloutState, unit: int) -> int:
     """The device on which the last of the unit's inputs is made, or -1."""
     device, latest = -1, -1.0
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
@@ -131,7 +131,7 @@ def _critical(layout: Layout, state: RolloutState, unit: int) -> int:
 
 
 @inlined
-def describe_ahead(layout: Layout, state: RolloutState, before: int, unit: int, out: Singles) -> None:
+def describe_ahead(layout: RolloutLayout, state: RolloutState, before: int, unit: int, out: Singles) -> None:
     """Write the features, (devices, features), of a later pass for a unit that was on `before`, or zeros if -1."""
     for device in range(len(out)):
         out[device, Feature.BEFORE : FIRST_STATIC] = 0.0

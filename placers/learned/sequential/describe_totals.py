@@ -6,12 +6,12 @@ import math
 
 from envs.simulation.compiled import inlined
 from placers.learned.sequential.decoder_features import Feature
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.state import RolloutState, Singles
 
 
 @inlined
-def describe_component(layout: Layout, state: RolloutState, unit: int, out: Singles) -> None:
+def describe_component(layout: RolloutLayout, state: RolloutState, unit: int, out: Singles) -> None:
     """Write what is known of the unit's component."""
     component = layout.totals.component[unit]
     share, placed = layout.totals.component_share[component], 0.0
@@ -28,7 +28,7 @@ def describe_component(layout: Layout, state: RolloutState, unit: int, out: Sing
 
 
 @inlined
-def describe_balance(layout: Layout, state: RolloutState, progress: float, out: Singles) -> None:
+def describe_balance(layout: RolloutLayout, state: RolloutState, progress: float, out: Singles) -> None:
     """Write how far devices are from an even share; `progress` is the share of work that is placed."""
     even, lacked, left = layout.totals.even, 0.0, max(1.0 - progress, 0.0)
     for device in range(len(out)):
@@ -41,7 +41,7 @@ def describe_balance(layout: Layout, state: RolloutState, progress: float, out: 
 
 
 @inlined
-def describe_channels(layout: Layout, state: RolloutState, unit: int, out: Singles) -> None:
+def describe_channels(layout: RolloutLayout, state: RolloutState, unit: int, out: Singles) -> None:
     """Write what all channels out of and into each device carry, and what the unit's open links would add."""
     open_bytes = layout.linked_bytes[unit]
     for device in range(len(out)):
@@ -62,7 +62,7 @@ def describe_channels(layout: Layout, state: RolloutState, unit: int, out: Singl
 
 
 @inlined
-def describe_problem(layout: Layout, out: Singles) -> None:
+def describe_problem(layout: RolloutLayout, out: Singles) -> None:
     """Write what is the same for all units."""
     known = layout.totals.known
     for device in range(len(out)):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from placers.contract.current_plan import CurrentPlan, PlanFeature
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.state import ALL_DECIDED
 
 FEWEST, MOST = 8, 64  # units that are freed at a time
@@ -108,7 +108,7 @@ def scores_of(choice: UnitChoice | None, states: Tensor, plan: CurrentPlan) -> F
 
 
 def free_of_plans(
-    choice: UnitChoice | None, states: Tensor, layouts: Sequence[Layout], plans: Sequence[CurrentPlan | None],
+    choice: UnitChoice | None, states: Tensor, layouts: Sequence[RolloutLayout], plans: Sequence[CurrentPlan | None],
     samples: int, generator: torch.Generator,
 ) -> Freed | None:  # fmt: skip
     """What each sample frees of the plans of several problems, whose states are (problems, units, hidden), if any."""
@@ -128,7 +128,7 @@ def free_of_plans(
 
 
 def free_some(
-    layout: Layout, plan: CurrentPlan, scores: Floats, choices: int, generator: np.random.Generator,
+    layout: RolloutLayout, plan: CurrentPlan, scores: Floats, choices: int, generator: np.random.Generator,
     movable: Bools | None = None,
 ) -> FreedUnits:  # fmt: skip
     """Draw units to be freed: the first by a softmax of the scores, (units,), then from `FEWEST` to `MOST` near it.

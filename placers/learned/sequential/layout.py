@@ -19,10 +19,10 @@ from placers.learned.features import Column, joined
 from placers.learned.sequential.decoder_features import AFTER_STATIC, FEATURES, FIRST_STATIC
 from placers.learned.sequential.live_outputs import ForwardOps, LiveOutputs
 from placers.learned.sequential.totals import Totals
-from placers.solvers.list_scheduling import Tasks, link_costs
+from placers.solvers.list_scheduling import SchedulingTasks, link_costs
 
 
-class Layout(NamedTuple):
+class RolloutLayout(NamedTuple):
     """What all roll-outs of a problem share. Seconds include launches; inputs are those of the forward pass.
 
     Rows of different lengths lie one after another: the inputs of a unit are inputs[input_start[unit] :
@@ -66,7 +66,9 @@ class Layout(NamedTuple):
     live: LiveOutputs
 
     @classmethod
-    def of(cls, problem: Problem, costs: Costs, order: str = "longest_path", *, live_outputs: bool = False) -> Layout:
+    def of(
+        cls, problem: Problem, costs: Costs, order: str = "longest_path", *, live_outputs: bool = False
+    ) -> RolloutLayout:
         """The layout of a problem under the given costs; units are placed by "longest_path", or "topological".
 
         Memory is that which is held during the step or, with `live_outputs`, that and outputs while they live.
@@ -76,7 +78,7 @@ class Layout(NamedTuple):
         seconds = costs.busy_seconds(cluster)
         unit_seconds = units.summed(seconds)
         rank = np.zeros(count)
-        np.maximum.at(rank, graph.units, Tasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())
+        np.maximum.at(rank, graph.units, SchedulingTasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())
         forward, carries, input_bytes = _forward_ops(graph)
         link_start, neighbour, links = units.neighbours
         holder, tensor = held.holders.T
@@ -131,7 +133,7 @@ def starts(key: Ints, count: int) -> Ints:
     return np.searchsorted(key, np.arange(count + 1)).astype(np.int64)
 
 
-def renamed_by_use(layout: Layout, placement: Ints) -> Ints:
+def renamed_by_use(layout: RolloutLayout, placement: Ints) -> Ints:
     """(units,) the placement with equal devices renamed: in the layout's order, of the empty ones the first comes next.
 
     With three equal devices, units on 2 2 0 1 0 are then on 0 0 1 2 1, which takes exactly as long.

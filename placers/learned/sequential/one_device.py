@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from graphs.op_graph import Floats, Ints
 from placers.learned.policy import Scores
 from placers.learned.sequential.decoder_features import Feature
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.state import FILLED
 
 SHARE_TRIED = 0.5
@@ -65,7 +65,7 @@ class OneDeviceHead(nn.Module):
         nn.init.normal_(self.out.weight, std=0.05)
         nn.init.constant_(self.out.bias, SELDOM)
 
-    def forward(self, states: Tensor, unit_mask: Tensor, layouts: Sequence[Layout]) -> Tensor:
+    def forward(self, states: Tensor, unit_mask: Tensor, layouts: Sequence[RolloutLayout]) -> Tensor:
         """(problems,) the logit of one device, from (problems, units, hidden) states."""
         counted = unit_mask[..., None]
         mean = (states * counted).sum(1) / counted.sum(1).clamp_min(1)
@@ -73,7 +73,7 @@ class OneDeviceHead(nn.Module):
         logits: Tensor = self.out(torch.relu(self.first(torch.cat([mean, seen], 1)))).squeeze(-1)
         return LARGEST_LOGIT * torch.tanh(logits / LARGEST_LOGIT)
 
-    def tried(self, layouts: Sequence[Layout], samples: int, generator: torch.Generator) -> OneDeviceChoice:
+    def tried(self, layouts: Sequence[RolloutLayout], samples: int, generator: torch.Generator) -> OneDeviceChoice:
         """What is tried in training: in some problems the first of several samples is on one device."""
         open_ = _open(layouts)
         taken = torch.zeros(len(layouts), samples, dtype=torch.bool)
@@ -82,7 +82,7 @@ class OneDeviceHead(nn.Module):
             taken[:, 0] = drawn & open_
         return OneDeviceChoice(taken, open_)
 
-    def of_placements(self, layouts: Sequence[Layout], placements: Sequence[Ints]) -> OneDeviceChoice:
+    def of_placements(self, layouts: Sequence[RolloutLayout], placements: Sequence[Ints]) -> OneDeviceChoice:
         """The decisions that lead to placements, (units,) each: one device where all units are there."""
         taken = [is_one_device(layout, placement) for layout, placement in zip(layouts, placements, strict=True)]
         return OneDeviceChoice(torch.tensor(taken)[:, None], _open(layouts))
@@ -99,19 +99,19 @@ class OneDeviceHead(nn.Module):
         )
 
 
-def one_device(layout: Layout) -> int:
+def one_device(layout: RolloutLayout) -> int:
     """The device that would be done first with everything, of those that hold it by estimate; -1 if none does."""
     holds = layout.limits * FILLED >= layout.live.alone
     return int(np.where(holds, layout.totals.alone, np.inf).argmin()) if holds.any() else -1
 
 
-def is_one_device(layout: Layout, placement: Ints) -> bool:
+def is_one_device(layout: RolloutLayout, placement: Ints) -> bool:
     """Whether a placement, (units,), has everything on that device, or on one that is equal to it."""
     device = one_device(layout)
     return bool(device >= 0 and (placement == placement[0]).all() and layout.same[placement[0]] == layout.same[device])
 
 
-def with_one_device(layout: Layout, logit: float, placements: Ints, unit_by_unit: Floats) -> Floats:
+def with_one_device(layout: RolloutLayout, logit: float, placements: Ints, unit_by_unit: Floats) -> Floats:
     """(placements,) log-probabilities after the first decision, of those that they have unit by unit."""
     if not _open([layout])[0]:
         return unit_by_unit
@@ -120,12 +120,12 @@ def with_one_device(layout: Layout, logit: float, placements: Ints, unit_by_unit
     return decided
 
 
-def _open(layouts: Sequence[Layout]) -> Tensor:
+def _open(layouts: Sequence[RolloutLayout]) -> Tensor:
     """(problems,) bool: whether there is such a device, and another one."""
     return torch.tensor([one_device(layout) >= 0 and len(layout.limits) > 1 for layout in layouts])
 
 
-def _seen(layout: Layout) -> NDArray[np.float32]:
+def _seen(layout: RolloutLayout) -> NDArray[np.float32]:
     """(SEEN,) of a problem: logarithms, but for shares and flags."""
     device, totals, fastest = max(one_device(layout), 0), layout.totals, float(layout.totals.least_per_byte.min())
     apart = layout.latency[~np.eye(len(layout.limits), dtype=np.bool_)]

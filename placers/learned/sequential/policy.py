@@ -32,7 +32,7 @@ from placers.learned.sequential.action import SequentialAction, SequentialBatch,
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.freeing import Freed, UnitChoice, free_of_plans, kept_of
-from placers.learned.sequential.layout import Layout, renamed_by_use
+from placers.learned.sequential.layout import RolloutLayout, renamed_by_use
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
@@ -111,7 +111,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         """What the policy sees of a problem."""
         costs = costs_of(problem)
         precedence = Precedence.of(problem, costs) if self._orders else None
-        layout = Layout.of(problem, costs, self.shape.order, live_outputs=self.shape.live_outputs)
+        layout = RolloutLayout.of(problem, costs, self.shape.order, live_outputs=self.shape.live_outputs)
         return observe(problem, costs), layout, precedence
 
     def stack(self, views: Sequence[SequentialView]) -> SequentialBatch:
@@ -335,7 +335,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             placements.append(self._draw(layout, states, sampling))
         return np.stack(placements[1:])
 
-    def _draw(self, layout: Layout, states: Tensor, sampling: Sampling) -> Ints:
+    def _draw(self, layout: RolloutLayout, states: Tensor, sampling: Sampling) -> Ints:
         """(choices, units) placements of one problem."""
         rollouts = Rollouts.room_for(layout, len(sampling.mode), keep=False)
         self._run(layout, states, sampling, rollouts)
@@ -365,13 +365,13 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self._orders else None
         return SequentialAction(chosen, earlier, trace_of(done, batch.encoded), undecided, choice, freed)
 
-    def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
+    def _run(self, layout: RolloutLayout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
         layers = self.score_layers(layout, states)
         roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
         check_outputs(torch.from_numpy(rollouts.log_probability))
 
     @torch.no_grad()
-    def score_layers(self, layout: Layout, states: Tensor) -> ScoreLayers:
+    def score_layers(self, layout: RolloutLayout, states: Tensor) -> ScoreLayers:
         """What roll-outs of a problem score devices with, by (units or more, hidden) states of its units."""
         return ScoreLayers(
             np.ascontiguousarray(states[: len(layout.order)].numpy()),

@@ -14,7 +14,7 @@ from graphs.problem import Problem
 from placers.contract.current_plan import CurrentPlan
 from placers.learned.finite import check_outputs
 from placers.learned.sequential.freeing import UnitChoice, free_some, scores_of
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 
@@ -25,7 +25,7 @@ class UnitRepairer:
     def __init__(
         self,
         problem: Problem,
-        layout: Layout,
+        layout: RolloutLayout,
         choice: UnitChoice | None,
         states: Tensor,
         layers: ScoreLayers,

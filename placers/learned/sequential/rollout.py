@@ -20,12 +20,14 @@ from envs.simulation.compiled import compiled, inlined, subroutine
 from graphs.op_graph import Bools, Floats, Ints
 from placers.learned.sequential.ahead import expect_previous, forget_previous
 from placers.learned.sequential.describe import describe, describe_ahead
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.state import GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers, Singles
 
 
 @compiled
-def roll_out(layout: Layout, layers: ScoreLayers, sampling: Sampling, state: RolloutState, rollouts: Rollouts) -> None:
+def roll_out(
+    layout: RolloutLayout, layers: ScoreLayers, sampling: Sampling, state: RolloutState, rollouts: Rollouts
+) -> None:
     """Place all units in every sample, and write what happened to `rollouts`."""
     for sample in range(len(rollouts.placements)):
         kept = min(sample, len(rollouts.features) - 1)  # all samples overwrite the first if features are not kept
@@ -69,7 +71,7 @@ def roll_out(layout: Layout, layers: ScoreLayers, sampling: Sampling, state: Rol
 
 
 @inlined
-def _begin(layout: Layout, state: RolloutState, share: float) -> None:
+def _begin(layout: RolloutLayout, state: RolloutState, share: float) -> None:
     state.arrival[:] = np.inf
     state.where[:] = -1
     state.clock[:] = 0.0
@@ -89,7 +91,7 @@ def _begin(layout: Layout, state: RolloutState, share: float) -> None:
 
 
 @inlined
-def _try_where_it_was(layout: Layout, state: RolloutState, unit: int, device: int, allowed: Bools) -> None:
+def _try_where_it_was(layout: RolloutLayout, state: RolloutState, unit: int, device: int, allowed: Bools) -> None:
     """Write to the state what the unit would cost on one device, the only choice."""
     _schedule(layout, state, unit, device, False)
     _count_bytes(layout, state, unit, device)
@@ -98,7 +100,7 @@ def _try_where_it_was(layout: Layout, state: RolloutState, unit: int, device: in
 
 
 @inlined
-def _count_bytes(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
+def _count_bytes(layout: RolloutLayout, state: RolloutState, unit: int, device: int) -> None:
     """Write what the unit would add to what the device holds, and how full the device would be at its fullest."""
     need, outputs, copies = 0.0, 0.0, 0.0
     for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
@@ -117,7 +119,7 @@ def _count_bytes(layout: Layout, state: RolloutState, unit: int, device: int) ->
 
 
 @inlined
-def _try(layout: Layout, state: RolloutState, previous: Ints, unit: int) -> None:
+def _try(layout: RolloutLayout, state: RolloutState, previous: Ints, unit: int) -> None:
     """Write to the state what the unit would cost on every device."""
     for device in range(len(state.clock)):
         _schedule(layout, state, unit, device, False)
@@ -146,7 +148,7 @@ def _try(layout: Layout, state: RolloutState, previous: Ints, unit: int) -> None
 
 
 @subroutine
-def _schedule(layout: Layout, state: RolloutState, unit: int, device: int, commit: bool) -> None:
+def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int, commit: bool) -> None:
     """Run the forward ops of the unit on the device, after what is there; with `commit` they stay there.
 
     source    [ producer ]<- arrival[op, source]
@@ -197,7 +199,7 @@ def _schedule(layout: Layout, state: RolloutState, unit: int, device: int, commi
 
 
 @inlined
-def _place(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
+def _place(layout: RolloutLayout, state: RolloutState, unit: int, device: int) -> None:
     """The unit is on the device from now on; its tensors are present, so units ahead do not add them."""
     _schedule(layout, state, unit, device, True)
     state.where[unit] = device
@@ -224,14 +226,14 @@ def _place(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
 
 
 @inlined
-def _live_tensors(layout: Layout, state: RolloutState, op: int) -> int:
+def _live_tensors(layout: RolloutLayout, state: RolloutState, op: int) -> int:
     """How many tensors as large as an output wait: of a training step, the gradient of each unit that is to read it."""
     waiting = int(state.waiting[op])
     return waiting if layout.live.trains else min(waiting, 1)
 
 
 @inlined
-def _filled(layout: Layout, state: RolloutState, share: float) -> float:
+def _filled(layout: RolloutLayout, state: RolloutState, share: float) -> float:
     """The share of its memory that the fullest device needs; of memory without limit, none."""
     filled = 0.0
     for device in range(len(state.left)):
@@ -242,7 +244,7 @@ def _filled(layout: Layout, state: RolloutState, share: float) -> float:
 
 
 @inlined
-def _allow(layout: Layout, state: RolloutState, first_pass: bool, allowed: Bools) -> None:
+def _allow(layout: RolloutLayout, state: RolloutState, first_pass: bool, allowed: Bools) -> None:
     """Devices with room, or the one with most; in a first pass only the first of empty equal devices."""
     any_room, roomiest, most = False, 0, -np.inf
     for device in range(len(allowed)):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphs.op_graph import Bools, Floats, Ints
 from placers.learned.sequential.decoder_features import Feature
-from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.layout import RolloutLayout
 
 Singles = NDArray[np.float32]
 GREEDY, SAMPLED, GIVEN = 0, 1, 2
@@ -57,7 +57,7 @@ class Rollouts(NamedTuple):
     filled: Floats  # (samples,) share of its memory that the fullest device needs, by estimate
 
     @classmethod
-    def room_for(cls, layout: Layout, samples: int, *, keep: bool) -> Rollouts:
+    def room_for(cls, layout: RolloutLayout, samples: int, *, keep: bool) -> Rollouts:
         """Buffers for this number of samples."""
         units, devices = layout.unit_seconds.shape
         kept = samples if keep else 1
@@ -123,7 +123,7 @@ class RolloutState(NamedTuple):
     narrow: Annotated[Singles, np.float32, "half width"]
 
     @classmethod
-    def room_for(cls, layout: Layout, layers: ScoreLayers) -> RolloutState:
+    def room_for(cls, layout: RolloutLayout, layers: ScoreLayers) -> RolloutState:
         """Buffers for roll-outs of a problem."""
         ops, devices = layout.op_seconds.shape
         sizes = {

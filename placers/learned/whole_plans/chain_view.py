@@ -29,14 +29,14 @@ SHARING: Sharing = "split"
 
 
 @dataclass(frozen=True, eq=False)
-class ChainView:
+class ProblemChain:
     """A problem as a chain of layers on devices; sums are over the layers before each, (layers + 1,)."""
 
     pipelines: PipelineProblem
     actions: Actions
 
     @classmethod
-    def of(cls, problem: Problem, layers: int = LAYERS) -> ChainView:
+    def of(cls, problem: Problem, layers: int = LAYERS) -> ProblemChain:
         """Of at most so many layers. Raises InputError for a problem for which only op placements make sense."""
         if reason := why_placements_only(problem):
             raise InputError(f"a policy of whole plans has no plan for {problem.name}: {reason}; take another placer")

@@ -13,8 +13,8 @@ import numpy as np
 
 from envs.pipelines.construction import Construction, Decision
 from graphs.op_graph import Floats, Ints
-from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ChainView
-from placers.learned.whole_plans.outlook import Outlook
+from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ProblemChain
+from placers.learned.whole_plans.outlook import EqualStageEstimates
 
 CONTEXT, PROGRESS = 18, 14
 OF_ACTION = {
@@ -42,11 +42,11 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Seeing:
+class ProblemContext:
     """A problem, and what follows from it alone."""
 
-    view: ChainView
-    outlook: Outlook
+    view: ProblemChain
+    outlook: EqualStageEstimates
 
     @cached_property
     def context(self) -> Floats:
@@ -250,9 +250,9 @@ class Seeing:
 
 
 _ROWS = {
-    Decision.MICRO_BATCHES: Seeing._micro_batch_rows,
-    Decision.ORDER: Seeing._order_rows,
-    Decision.DEVICES: Seeing._device_rows,
-    Decision.END: Seeing._end_rows,
-    Decision.RECOMPUTE: Seeing._recompute_rows,
+    Decision.MICRO_BATCHES: ProblemContext._micro_batch_rows,
+    Decision.ORDER: ProblemContext._order_rows,
+    Decision.DEVICES: ProblemContext._device_rows,
+    Decision.END: ProblemContext._end_rows,
+    Decision.RECOMPUTE: ProblemContext._recompute_rows,
 }

@@ -15,11 +15,11 @@ from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from graphs.foundation.errors import InputError
-from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, SHARING, ChainView
+from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, SHARING, ProblemChain
 from placers.planning.budget import Spent, spending
-from placers.planning.local_search import LocalSearch
-from placers.planning.moves import Moves
-from placers.planning.pipeline_evaluator import Found, PipelineEvaluator
+from placers.planning.local_search import PipelineSearch
+from placers.planning.moves import PipelineMoves
+from placers.planning.pipeline_evaluator import PipelineEvaluator, PipelineOutcome
 from placers.planning.proposals import Proposer
 
 PROPOSED = 24  # pipelines of the formula; ours
@@ -27,7 +27,7 @@ ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order ta
 
 
 def best_known(
-    view: ChainView, simulations: int, seed: int, starts: Iterable[LayerPipeline] = ()
+    view: ProblemChain, simulations: int, seed: int, starts: Iterable[LayerPipeline] = ()
 ) -> tuple[LayerPipeline | None, float]:
     """The best pipeline that a construction can make, and its step in seconds; None if the search found none that fits.
 
@@ -38,7 +38,7 @@ def best_known(
     possible = list(dict.fromkeys(one for each in [*starts, *proposed] for one in _possible(view, each)))
     with spending(simulations, "labelling") as spent:
         evaluator = _Possible(view, proposer.grain, spent)
-        search = LocalSearch(
+        search = PipelineSearch(
             evaluator,
             _moves(view, proposer),
             view.formula,
@@ -54,15 +54,15 @@ def best_known(
 class _Possible(PipelineEvaluator):
     """Knows nothing of pipelines that a construction cannot make, and spends no simulation on them."""
 
-    def __init__(self, view: ChainView, grain: LayerGrain, spent: Spent) -> None:
+    def __init__(self, view: ProblemChain, grain: LayerGrain, spent: Spent) -> None:
         super().__init__(grain, spent)
         self._view = view
 
-    def _simulated(self, pipeline: LayerPipeline) -> Found | None:
+    def _simulated(self, pipeline: LayerPipeline) -> PipelineOutcome | None:
         return super()._simulated(pipeline) if is_possible(self._view, pipeline) else None
 
 
-def is_possible(view: ChainView, pipeline: LayerPipeline) -> bool:
+def is_possible(view: ProblemChain, pipeline: LayerPipeline) -> bool:
     """Whether a construction can make it."""
     if pipeline.sharing != SHARING or pipeline.rule or pipeline.is_divided:
         return False
@@ -73,7 +73,7 @@ def is_possible(view: ChainView, pipeline: LayerPipeline) -> bool:
     return True
 
 
-def named_alike(view: ChainView, pipeline: LayerPipeline) -> LayerPipeline:
+def named_alike(view: ProblemChain, pipeline: LayerPipeline) -> LayerPipeline:
     """The same pipeline, on the first free ones of devices that are alike: those that a policy is asked about."""
     free = list(range(len(view.alike)))
     named: dict[int, int] = {}
@@ -86,7 +86,7 @@ def named_alike(view: ChainView, pipeline: LayerPipeline) -> LayerPipeline:
     return replace(pipeline, stages=tuple(stages))
 
 
-def _possible(view: ChainView, pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
+def _possible(view: ProblemChain, pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
     """What is nearest to a pipeline among those that a construction can make, if there is any."""
     nearest = min(MICRO_BATCHES, key=lambda count: abs(np.log(count / pipeline.micro_batches)))
     order = pipeline.order if pipeline.order in PASS_ORDERS else ONE_F_ONE_B
@@ -95,9 +95,9 @@ def _possible(view: ChainView, pipeline: LayerPipeline) -> Iterator[LayerPipelin
         yield one
 
 
-def _moves(view: ChainView, proposer: Proposer) -> Moves:
+def _moves(view: ProblemChain, proposer: Proposer) -> PipelineMoves:
     graph, devices = view.problem.graph, proposer.devices
-    moves = Moves.of(devices.used, devices.kind, proposer.server, graph.samples, 0)
+    moves = PipelineMoves.of(devices.used, devices.kind, proposer.server, graph.samples, 0)
     apart = view.pipelines.layers.weight_gradients_apart(view.problem)
     orders = tuple(
         order for order in PASS_ORDERS if shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)

@@ -12,16 +12,16 @@ from functools import cached_property
 import numpy as np
 
 from graphs.op_graph import Floats
-from placers.learned.whole_plans.chain_view import MICRO_BATCHES, ChainView
+from placers.learned.whole_plans.chain_view import MICRO_BATCHES, ProblemChain
 
 HOPELESS = 1e3  # times a step on one device: what seems not to fit, or cannot be made
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
+class EqualStageEstimates:
     """What seems possible for a problem."""
 
-    view: ChainView
+    view: ProblemChain
 
     @cached_property
     def seconds(self) -> Floats:

@@ -16,7 +16,7 @@ from envs.plan import Plan
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
-from placers.learned.whole_plans.decision_features import Seeing
+from placers.learned.whole_plans.decision_features import ProblemContext
 from placers.learned.whole_plans.policy import KIND, WholePlansPolicy
 
 TRAINER = "whole_plans"
@@ -48,7 +48,7 @@ class WholePlansPlacer(PolicyPlacer[WholePlansPolicy]):
         seeing, several = self._drawn(problem, count, seed)
         return [one.plan(problem, seeing.view.pipelines.layers) for one in several]
 
-    def _drawn(self, problem: Problem, count: int, seed: int) -> tuple[Seeing, list[LayerPipeline]]:
+    def _drawn(self, problem: Problem, count: int, seed: int) -> tuple[ProblemContext, list[LayerPipeline]]:
         limit_torch_threads()
         policy = self.policy_for(problem)
         seeing = policy.view(problem)

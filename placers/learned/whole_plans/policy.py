@@ -21,10 +21,10 @@ from graphs.problem import Problem
 from placers.learned.plan_policy import Label, PlanPolicy
 from placers.learned.settings import FEW_SAMPLES, Settings, WholePlans
 from placers.learned.shapes import Size
-from placers.learned.whole_plans.chain_view import ChainView
-from placers.learned.whole_plans.decision_features import FEATURES, WIDTH, Choice, Seeing
+from placers.learned.whole_plans.chain_view import ProblemChain
+from placers.learned.whole_plans.decision_features import FEATURES, WIDTH, Choice, ProblemContext
 from placers.learned.whole_plans.label_search import best_known
-from placers.learned.whole_plans.outlook import Outlook
+from placers.learned.whole_plans.outlook import EqualStageEstimates
 
 KIND = "whole_plans"
 DRAWN = 8  # pipelines of which the best by formula is taken, where none is simulated; ours
@@ -33,7 +33,7 @@ TRIES = 16  # pipelines that are drawn until one seems to fit; ours
 REFUSED = 3.0  # steps on the fastest device: what a pipeline counts that only the check of its plan refuses
 
 
-class Shape(msgspec.Struct, frozen=True):
+class WholePlansShape(msgspec.Struct, frozen=True):
     """The knobs of its spec."""
 
     hidden: Size = 64
@@ -47,14 +47,14 @@ class Taken:
     place: int  # of the action that was taken, among those of the choice
 
 
-class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
+class WholePlansPolicy(PlanPolicy[ProblemContext, Taken]):
     """A distribution over the actions of each decision of a pipeline's construction."""
 
     kind: ClassVar[str] = KIND
-    shape_type: ClassVar[type[msgspec.Struct]] = Shape
+    shape_type: ClassVar[type[msgspec.Struct]] = WholePlansShape
     decoder_features: ClassVar[tuple[str, ...]] = FEATURES
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: WholePlansShape) -> None:
         super().__init__()
         hidden = shape.hidden
         self.rating = nn.ModuleList(
@@ -65,10 +65,10 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
             for decision in Decision
         )  # fmt: skip
 
-    def view(self, problem: Problem) -> Seeing:
+    def view(self, problem: Problem) -> ProblemContext:
         """As `PlanPolicy.view`."""
-        view = ChainView.of(problem)
-        return Seeing(view, Outlook(view))
+        view = ProblemChain.of(problem)
+        return ProblemContext(view, EqualStageEstimates(view))
 
     @torch.no_grad()
     def logits(self, choice: Choice) -> Floats:
@@ -77,7 +77,7 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
         found: Floats = self.rating[choice.decision](rows)[:, 0].double().numpy()
         return found
 
-    def draw(self, seeing: Seeing, rng: np.random.Generator | None = None) -> tuple[LayerPipeline, list[Taken]]:
+    def draw(self, seeing: ProblemContext, rng: np.random.Generator | None = None) -> tuple[LayerPipeline, list[Taken]]:
         """As `PlanPolicy.draw`."""
         construction, taken = seeing.view.construction(), list[Taken]()
         while not construction.ended:
@@ -92,7 +92,7 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
             construction.take(int(choice.actions[place]))
         return construction.pipeline, taken
 
-    def follow(self, seeing: Seeing, pipeline: LayerPipeline) -> list[Taken]:
+    def follow(self, seeing: ProblemContext, pipeline: LayerPipeline) -> list[Taken]:
         """The decisions that make a pipeline, those that the policy would not ask for left out.
 
         Devices of a stage come in an order in which it may choose them, if there is one. Raises InputError for a
@@ -108,7 +108,7 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
         construction.towards(pipeline)  # which says so if another one was made
         return taken
 
-    def promising(self, view: Seeing, count: int, seed: int) -> list[LayerPipeline]:
+    def promising(self, view: ProblemContext, count: int, seed: int) -> list[LayerPipeline]:
         """As `PlanPolicy.promising`: the best by formula first, of at least `DRAWN` candidates."""
         drawn = list(islice(self.candidates(view, seed), max(count, DRAWN)))
 
@@ -118,7 +118,7 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
 
         return sorted(drawn, key=merit)[:count]
 
-    def candidates(self, seeing: Seeing, seed: int) -> Iterator[LayerPipeline]:
+    def candidates(self, seeing: ProblemContext, seed: int) -> Iterator[LayerPipeline]:
         """Pipelines without end, the most likely first, then drawn ones; each seems to fit, if one of some tries does.
 
         One that seems not to fit, by formula, computes stages again; if that does not suffice, others are drawn.
@@ -133,7 +133,7 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
                 is_first = False
             yield min(tried, key=lambda each: max(each[0], MARGIN))[1]
 
-    def judge(self, view: Seeing, pipeline: LayerPipeline) -> tuple[float, bool]:
+    def judge(self, view: ProblemContext, pipeline: LayerPipeline) -> tuple[float, bool]:
         """As `PlanPolicy.judge`, at the grain of stages."""
         try:
             outcome = view.view.pipelines.outcome(view.view.formula.made_to_fit(pipeline, MARGIN))
@@ -141,22 +141,22 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
             return REFUSED * view.view.step, False
         return outcome.step_seconds, outcome.fits
 
-    def seconds_alone(self, view: Seeing) -> float:
+    def seconds_alone(self, view: ProblemContext) -> float:
         """As `PlanPolicy.seconds_alone`."""
         return view.view.step
 
-    def plan(self, view: Seeing, pipeline: LayerPipeline) -> Plan:
+    def plan(self, view: ProblemContext, pipeline: LayerPipeline) -> Plan:
         """As `PlanPolicy.plan`."""
         return view.view.formula.made_to_fit(pipeline, MARGIN).plan(view.view.problem, view.view.pipelines.layers)
 
     @classmethod
     def search(cls, problem: Problem, simulations: int) -> Label:
         """As `PlanPolicy.search`."""
-        view = ChainView.of(problem)
+        view = ProblemChain.of(problem)
         pipeline, _ = best_known(view, simulations, seed=0)
         return () if pipeline is None else tuple(view.construction().towards(pipeline))
 
-    def decisions_of(self, view: Seeing, label: Label) -> list[Taken]:
+    def decisions_of(self, view: ProblemContext, label: Label) -> list[Taken]:
         """As `PlanPolicy.decisions_of`."""
         construction = view.view.construction()
         for action in label:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envs.pipelines.construction import Actions, Construction, Decision
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
-from envs.pipelines.shapes import Shape, shapes_of
+from envs.pipelines.shapes import PipelineShape, shapes_of
 from graphs.foundation.errors import InputError
 
 ORDERS = ("early_backward_a", "gpipe", "zb_h1", "interleaved", "zb_v", "dualpipe_v")
@@ -113,13 +113,18 @@ def test_what_can_be_made_is_every_pipeline_by_brute_force(samples: int) -> None
     for micro_batches, order, ranks in product((1, 4), orders, (1, 2, 3)):
         if samples % micro_batches:
             continue
-        for shape in (Shape(ranks, ranks), Shape(ranks, 2 * ranks), Shape(ranks, 3 * ranks), Shape(ranks, 4 * ranks)):
+        for shape in (
+            PipelineShape(ranks, ranks),
+            PipelineShape(ranks, 2 * ranks),
+            PipelineShape(ranks, 3 * ranks),
+            PipelineShape(ranks, 4 * ranks),
+        ):
             expected |= set(every_one(shape, order, micro_batches, samples))
-        expected |= set(every_one(Shape(ranks, 2 * ranks, is_v=True), order, micro_batches, samples))
+        expected |= set(every_one(PipelineShape(ranks, 2 * ranks, is_v=True), order, micro_batches, samples))
     assert found == expected
 
 
-def every_one(shape: Shape, order: str, micro_batches: int, samples: int) -> Iterator[LayerPipeline]:
+def every_one(shape: PipelineShape, order: str, micro_batches: int, samples: int) -> Iterator[LayerPipeline]:
     """All pipelines of a shape over four layers and three devices, if the order takes the shape."""
     laps = shape.stages // shape.ranks
     takes = {

@@ -15,7 +15,7 @@ from evaluation.benchmark.leaderboard import SUBMISSIONS, in_cell, load_submissi
 from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.quality_plot import unbeaten
 from evaluation.benchmark.submission import SubmissionFolder, bench
-from evaluation.benchmark.verification import Row, check_entry, check_suite, row_of
+from evaluation.benchmark.verification import VerifiedRow, check_entry, check_suite, row_of
 from evaluation.statistics import estimate
 from graphs.foundation import by_name
 from tests.evaluation.benchmark import tiny
@@ -79,8 +79,8 @@ def test_a_leaderboard_is_made_of_folders(tmp_path: Path) -> None:
     assert "$" not in plot, "numbers at the axes are plain text"
 
 
-def row(title: str, suites: str, simulations: float, ratio: float, fits: int = 2, learns: str = "no") -> Row:
-    return Row(title, title, suites, estimate([np.array([ratio, ratio])]), fits, 2, simulations, 0.0, learns)
+def row(title: str, suites: str, simulations: float, ratio: float, fits: int = 2, learns: str = "no") -> VerifiedRow:
+    return VerifiedRow(title, title, suites, estimate([np.array([ratio, ratio])]), fits, 2, simulations, 0.0, learns)
 
 
 def test_rows_of_the_same_suites_are_in_one_table_in_the_order_of_the_benchmark() -> None:

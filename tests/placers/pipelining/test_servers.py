@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphs.foundation import by_name
-from placers.pipelining.device_policies import Moves, append_first, fresh_first, scatter_first
+from placers.pipelining.device_policies import DeviceSets, append_first, fresh_first, scatter_first
 from placers.pipelining.servers import DEVICE, PAIR, SERVER, Servers, send_seconds, sum_seconds
 
 
@@ -58,7 +58,7 @@ def test_policies_by_hand() -> None:
 
 @pytest.mark.parametrize("sizes", [(1,), (5,), (3, 2), (8, 8), (2,) * 4, (8,) * 8])
 def test_moves_lead_from_set_to_set_and_leave_a_device(sizes: tuple[int, ...]) -> None:
-    moves = Moves.of(sizes)
+    moves = DeviceSets.of(sizes)
     assert moves.devices.tolist() == list(sizes)
     assert not moves.used[0].any()
     at = np.repeat(np.arange(len(moves)), np.diff(moves.offsets))

@@ -16,7 +16,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.planner import Planner
 from placers.planning.divided import DividedPipelines
-from placers.planning.moves import Moves, change
+from placers.planning.moves import PipelineMoves, change
 from placers.planning.notes import description
 from placers.planning.pipeline_formula import PipelineFormula
 from placers.planning.proposals import Proposer
@@ -88,7 +88,7 @@ def test_proposals_divide_servers_into_equal_stages() -> None:
 
 def test_moves_change_how_many_shards_a_stage_has() -> None:
     kind = np.zeros(8, np.int64)
-    moves = replace(Moves.of(range(8), kind, np.arange(8) // 4, 32, 0), widths=(2, 4))
+    moves = replace(PipelineMoves.of(range(8), kind, np.arange(8) // 4, 32, 0), widths=(2, 4))
     pipeline = LayerPipeline((LayerStage(0, 3, (0, 1, 2, 3), 2), LayerStage(3, 6, (4, 5, 6, 7))), 4)
     around = [one for one in moves.neighbours(pipeline) if change(pipeline, one) == "shards"]
     shards = {tuple(stage.shards for stage in one.stages) for one in around}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from placers.planning.links_between import LinksBetween
-from placers.planning.replica_counts import Row, Tables, divide, divided, row_of
+from placers.planning.replica_counts import DeviceRow, DivisionTables, divide, divided, row_of
 from placers.planning.stage_costs import StageCosts, stage_costs
 from tests.placers.planning.test_cuts import LAYERS, problem_of
 
@@ -32,7 +32,9 @@ def every_division(devices: int, counts: list[int]) -> Iterator[Stages]:
                 yield [(*both, *of) for both, of in zip(itertools.pairwise(ends), layers, strict=True)]
 
 
-def seconds(costs: StageCosts, row: Row, stage: tuple[int, int, int, int], micro_batches: int) -> tuple[float, float]:
+def seconds(
+    costs: StageCosts, row: DeviceRow, stage: tuple[int, int, int, int], micro_batches: int
+) -> tuple[float, float]:
     """Of one micro-batch with sending, and of each one of many."""
     begin, end, first, last = stage
     which = row.counts.tolist().index(end - begin)
@@ -63,7 +65,7 @@ def test_the_best_of_all_divisions_is_found(seed: int, speeds: list[float], micr
     costs, devices = stage_costs(LayerGrain(problem, Layers.of(problem, LAYERS)), used)
     row = row_of(devices, LinksBetween(problem.cluster), used, micro_batches, 0)
     shape = len(used) + 1, LAYERS + 1
-    tables = Tables(np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    tables = DivisionTables(np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
     every = [
         np.array([seconds(costs, row, stage, micro_batches) for stage in stages])
         for stages in every_division(len(used), row.counts.tolist())

@@ -12,15 +12,15 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator, Statistic, tensor
 from placers.splitting.bucket_elimination import least
-from placers.splitting.cuts import Cuts, described, joint, recursive, refined, searched, uniform
+from placers.splitting.cuts import SplitAssignment, described, joint, recursive, refined, searched, uniform
 from placers.splitting.elimination_order import min_fill_order
 from placers.splitting.mesh import best_mesh, prices_of_links
-from placers.splitting.options import TOFU, Rules, Splitting
+from placers.splitting.options import TOFU, SplitRules, Splitting
 from placers.splitting.pricing import Prices, Pricing
 from placers.splitting.split_graph import SplitGraph, SplitOp, SplitTensor
 from tests.placers.splitting.networks import PRODUCT, Step, lstm, mlp, pointwise, product, wide_resnet
 
-DIVIDED = Rules(whole_ops=False)
+DIVIDED = SplitRules(whole_ops=False)
 
 
 def some_step(seed: int, *, coarsened: bool = False) -> SplitGraph:
@@ -41,8 +41,8 @@ def some_step(seed: int, *, coarsened: bool = False) -> SplitGraph:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 99), st.sampled_from([TOFU, DIVIDED, Rules()]), st.booleans())
-def test_each_cut_is_that_of_brute_force(seed: int, rules: Rules, coarsened: bool) -> None:
+@given(st.integers(0, 99), st.sampled_from([TOFU, DIVIDED, SplitRules()]), st.booleans())
+def test_each_cut_is_that_of_brute_force(seed: int, rules: SplitRules, coarsened: bool) -> None:
     splitting = Splitting(some_step(seed, coarsened=coarsened), (2, 2), rules)
     pricing = Pricing(splitting, Prices.elements(2))
     chosen, total = None, 0.0
@@ -61,7 +61,7 @@ def test_each_cut_is_that_of_brute_force(seed: int, rules: Rules, coarsened: boo
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 99), st.sampled_from([TOFU, DIVIDED]), st.sampled_from([(2, 2), (3, 2)]))
-def test_joint_cuts_are_the_least_and_refined_ones_between(seed: int, rules: Rules, mesh: tuple[int, ...]) -> None:
+def test_joint_cuts_are_the_least_and_refined_ones_between(seed: int, rules: SplitRules, mesh: tuple[int, ...]) -> None:
     pricing = Pricing(Splitting(some_step(seed), mesh, rules), Prices.bytes(len(mesh)))
     greedy = recursive(pricing)
     better, best, same = refined(pricing, greedy), joint(pricing), uniform(pricing)
@@ -112,7 +112,7 @@ def test_it_is_never_behind_one_device() -> None:
     assert found.best.cost <= min(found.recursive.cost, found.uniform.cost, found.refined.cost)
 
 
-def data_parallel(pricing: Pricing, index: str) -> Cuts:
+def data_parallel(pricing: Pricing, index: str) -> SplitAssignment:
     """Every op by the index of the batch, every weight whole."""
     options = []
     for members in pricing.splitting.variables:

@@ -16,14 +16,14 @@ from placers.splitting.cuts import described, joint, recursive, refined, searche
 from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.mesh import prices_of_links
 from placers.splitting.node_elimination import least_by_node_elimination
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.parts import Option
 from placers.splitting.pricing import Prices, Pricing
 from placers.splitting.time_steps import tied_steps
 from tests.envs.expansion.divided_graphs import convolutions, mlp
 from tests.envs.expansion.test_divided_bytes import columns_and_rows, moved_bytes, problem
 
-DIVIDED = Rules(whole_ops=False)
+DIVIDED = SplitRules(whole_ops=False)
 NETS = {
     "mlp": mlp([64, 128, 96, 64], 32).graph,
     "convolutions": convolutions(8, [8, 8, 16], 16).graph,

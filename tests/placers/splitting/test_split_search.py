@@ -17,7 +17,7 @@ from placers.splitting.bucket_elimination import least
 from placers.splitting.cuts import searched
 from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.neighbours import Kept, kinds_of, neighbours
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import SplitRules, Splitting
 from placers.splitting.pricing import Prices, Pricing
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import Tofu
@@ -98,7 +98,7 @@ def test_replicas_pay_for_gradients_alone_and_at_their_price() -> None:
     graph = split_graph_of(given, coarsened=False)
     bytes_moved = {}
     for replicas, share in ((False, 1.0), (True, 1.0), (True, 0.5)):
-        splitting = Splitting(graph, (4,), Rules(replicas=replicas))
+        splitting = Splitting(graph, (4,), SplitRules(replicas=replicas))
         pricing = Pricing(splitting, replace(Prices.bytes(1), gradients=share))
         options = [
             several if first.is_layout else [(graph.ops[first.number].batch,)]

@@ -80,7 +80,7 @@ class GraphSageTransformer(nn.Module):
         self.knobs = knobs
         self.encode_unit = nn.Linear(len(UNIT_FEATURES), width)
         self.encode_device = nn.Sequential(nn.Linear(len(DEVICE_FEATURES), width), nn.ReLU(), nn.Linear(width, width))
-        self.sage = nn.ModuleList(MaxSage(width, knobs.aggregator) for _ in range(knobs.sage_layers))
+        self.sage = nn.ModuleList(GdpSage(width, knobs.aggregator) for _ in range(knobs.sage_layers))
         shared = knobs.superposition and knobs.shared_condition
         own = knobs.superposition and not shared
         self.condition = nn.Linear(width, width) if shared else None
@@ -129,7 +129,7 @@ def conditioned(x: Tensor, condition: Tensor) -> Tensor:
     return 2 * torch.sigmoid(condition) * x
 
 
-class MaxSage(nn.Module):
+class GdpSage(nn.Module):
     """h_N(v) = max over u in N(v) of sigmoid(W h_u + b);  h_v' = f(concat(h_v, h_N(v)))  (GDP, equations 2, 3).
 
     PyG's SAGEConv on a pair (neighbours, self) is the linear map of the concatenation; a residual keeps depth easy
