@@ -14,6 +14,7 @@ from envs.costs.busy_machine import quiet_seconds
 from envs.costs.costs import timed
 from envs.costs.profile_file import Profile, save_profile
 from envs.plan import Plan
+from envs.running.link_fits import Line, calibrated
 from envs.running.measured_run import run_plan
 from envs.running.processes import ProcessError, Workers
 from envs.running.profiled_step import StepTimer, profile_steps
@@ -102,28 +103,13 @@ def fitted(name: str, problem: Problem, given: Cluster, plans: dict[str, Plan], 
 
     `plans` are those of calibration, without a pipeline if none can be run; `taken` are the seconds of their steps.
     """
-    runner = runner_sample(name, problem, 0, taken[SINGLE]).per_op
-
-    def with_messages(times: float) -> Cluster:
-        return replace(
-            given,
-            devices=tuple(
-                replace(
-                    device, runner_seconds=runner, message_seconds=times * device.message_seconds,
-                    message_seconds_per_byte=times * device.message_seconds_per_byte,
-                )
-                for device in given.devices
-            ),
-        )  # fmt: skip
-
+    runner = [runner_sample(name, problem, 0, taken[SINGLE]).per_op] * len(given)
+    lines = [Line(device.message_seconds, device.message_seconds_per_byte, 0.0) for device in given.devices]
+    with_messages = partial(calibrated, given, {}, lines, runner)
     times = message_sample(name, problem, plans[SPREAD], taken[SPREAD], with_messages).times
-    with_times = with_messages(times)
-
-    def with_passes(per_pass: float) -> Cluster:
-        return with_times.with_each_device(pass_seconds=per_pass)
-
     if UNEVEN not in plans:
-        return with_times
+        return with_messages(times)
+    with_passes = partial(with_messages, times)
     return with_passes(pass_sample(name, problem, plans[UNEVEN], taken[UNEVEN], with_passes).per_pass)
 
 
