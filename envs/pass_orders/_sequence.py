@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from envs.pass_orders import Pass, PassKind, Ranks
+from envs.pass_orders import Pass, Passes, PassKind, Ranks
 from graphs.foundation.errors import InputError
 
 
@@ -87,6 +87,23 @@ def one_forward_one_backward(
         backward(number)
     sequence.all_weight_gradients()
     return sequence.of_the_first(micro_batches)
+
+
+def interleaved(ranks: Ranks, micro_batches: int, who: str, *, ahead: int, weights_wait: bool = False) -> Passes:
+    """Of each rank its passes: `ahead` forward passes more in the beginning than the next rank.
+
+    With `weights_wait` weight gradients lag behind, on the first rank least. Raises InputError as `check_interleaved`,
+    and unless the micro-batches are equal rounds.
+    """
+    check_interleaved(ranks, who)
+    together = rounds_of(micro_batches, ranks, who)
+    return tuple(
+        one_forward_one_backward(
+            stages, micro_batches, together=together, weights_behind=rank if weights_wait else -1,
+            warm_up=(len(stages) - 1) * together + ahead * (len(ranks) - 1 - rank),
+        )
+        for rank, stages in enumerate(ranks)
+    )  # fmt: skip
 
 
 def rounds_of(micro_batches: int, ranks: Ranks, who: str) -> int:

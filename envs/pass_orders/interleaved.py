@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envs.pass_orders import Passes, Ranks
-from envs.pass_orders._sequence import check_interleaved, one_forward_one_backward, rounds_of
+from envs.pass_orders._sequence import interleaved
 from graphs.foundation.by_name import Named
 
 
@@ -21,15 +21,7 @@ class Interleaved(Named):
 
         Raises InputError unless the stages of rank r of P are r, P + r, ..., and the micro-batches equal rounds.
         """
-        check_interleaved(ranks, "interleaved")
-        together = rounds_of(micro_batches, ranks, "interleaved")
-        return tuple(
-            one_forward_one_backward(
-                stages, micro_batches, together=together,
-                warm_up=(len(stages) - 1) * together + 2 * (len(ranks) - 1 - rank),
-            )
-            for rank, stages in enumerate(ranks)
-        )  # fmt: skip
+        return interleaved(ranks, micro_batches, "interleaved", ahead=2)
 
 
 build = Interleaved

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
+from envs.timeline import Timeline
 from graphs.cluster import FREE, Cluster, Device
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
+from tests.oracle.oracle import Result
+from tests.oracle.simpy_oracle import Times
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,16 @@ class Case:
     def per_op(self, plan: int) -> list[int]:
         devices: list[int] = self.placements[plan][self.problem.graph.units].tolist()
         return devices
+
+
+def check_times(timeline: Timeline, expected: Result | Times) -> None:
+    """A step is as an oracle says, to the bit."""
+    moved = timeline.transfers
+    copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)
+    assert timeline.start.tolist() == expected.start
+    assert timeline.finish.tolist() == expected.finish
+    assert {tuple(copy): (start, finish) for *copy, start, finish in copies} == expected.copies
+    assert timeline.step_seconds == expected.step_seconds
 
 
 SECONDS = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7))  # mostly whole, so that many events coincide

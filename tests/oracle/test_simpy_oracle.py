@@ -8,7 +8,7 @@ from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.oracle.simpy_oracle import simulate
-from tests.oracle.strategies import Case, cases
+from tests.oracle.strategies import Case, cases, check_times
 from tests.oracle.toys import random_graph, toy_cluster
 
 
@@ -19,12 +19,7 @@ def test_the_engine_agrees_with_simpy(case: Case) -> None:
     for plan in range(len(case.placements)):
         expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.order)
         timeline = simulator.timeline(case.placements[plan])
-        moved = timeline.transfers
-        copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)
-        assert timeline.start.tolist() == expected.start
-        assert timeline.finish.tolist() == expected.finish
-        assert {tuple(copy): (start, finish) for *copy, start, finish in copies} == expected.copies
-        assert timeline.step_seconds == expected.step_seconds
+        check_times(timeline, expected)
 
 
 @pytest.mark.parametrize("priority", ["fifo", "longest_path"])
