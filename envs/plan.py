@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.mesh import Mesh, Split
-from envs.plan_checks import check_devices, check_schedule
+from envs.plan_validation import check_devices, check_schedule
 from envs.schedule import WHOLE_BATCH, Schedule
-from envs.split_checks import check_split
+from envs.split_validation import check_split
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem, order_spec
@@ -96,11 +96,11 @@ class Plan:
         return devices
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError for what is no plan for a problem.
+        """Raise InputError if the plan is not valid for the problem.
 
         That is one with other ops, unknown or forbidden devices, tied ops apart, an unknown rule, an order that is not
-        one finite number for each op, a schedule that is none of this graph (`envs.plan_checks`), or indices that its
-        ops do not have or cannot divide (`envs.split_checks`).
+        one finite number for each op, a schedule for another graph (`envs.plan_validation`), or indices that its
+        ops do not have or cannot divide (`envs.split_validation`).
         """
         graph = problem.graph
         if len(self.devices) != len(graph):

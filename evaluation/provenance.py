@@ -1,4 +1,4 @@
-"""Provenance: with what a result was made, so that who reads it years later can make it again.
+"""Provenance: the versions, machine and command of a result, so that it can be reproduced.
 
 A journal says it once for all records that follow, and again where another command, placelab or machine goes on.
 """

@@ -45,7 +45,7 @@ class Task:
             return self.failure(f"{type(error).__name__}: {error}")
 
     def failure(self, reason: str) -> Failure:
-        """That there is no plan."""
+        """The record of a failure."""
         return Failure(problem=self.shown_as, placer=self.placer.name, seed=self.seed, reason=reason)
 
     def shown(self, record: Record) -> Record:

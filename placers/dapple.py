@@ -20,12 +20,12 @@ from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
+from placers.pipelining.dapple_program import Released, machines_of
 from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline
 from placers.pipelining.planner import Equations, planned
-from placers.pipelining.released import Released, machines_of
 from placers.pipelining.servers import Servers
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides

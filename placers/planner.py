@@ -43,7 +43,7 @@ from placers.planning.budget import Spent, spending
 from placers.planning.contest import Contest, Contestant
 from placers.planning.divided import DividedPipelines
 from placers.planning.local_search import PipelineSearch, of_different_forms
-from placers.planning.merit import NONE
+from placers.planning.merit import INVALID
 from placers.planning.moves import PipelineMoves
 from placers.planning.notes import description, said_of
 from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
@@ -228,7 +228,7 @@ class _Planning:
     def _share_of_placements(self) -> float:
         """Of the simulations, for the search for an op placement."""
         known = (entry.merit for entry in self._contest.entries.values() if entry.plan.is_placement)
-        return PLACEMENTS if min(known, default=NONE) <= self._contest.near(MANY) else HOPELESS
+        return PLACEMENTS if min(known, default=INVALID) <= self._contest.near(MANY) else HOPELESS
 
     def _search_placement(self, budget: int) -> None:
         """Search for an op placement, from where this does not stop for Ctrl-C alone."""
@@ -315,7 +315,7 @@ class _Planning:
         divided, judged = DividedPipelines(self._proposer), list[LayerPipeline]()
         for one in divided.proposals() if grain.splits is not None else ():
             for each in (one, replace(one, recompute=tuple(range(len(one.stages))))):
-                if spent.simulations < until and evaluator.merit(each) < NONE:
+                if spent.simulations < until and evaluator.merit(each) < INVALID:
                     judged.append(each)
                 if not evaluator.merit(one).lacking or not self._moves.recompute:
                     break

@@ -26,7 +26,7 @@ from graphs.op_graph import Bools, Floats, Ints
 
 
 def connect_copies(draft: Draft) -> None:
-    """Data and control edges between copies, but for what is summed up first; also of what is computed again."""
+    """Connect copies, recomputed ones included; gradients that are summed up first are connected elsewhere."""
     layout = draft.layout
     unit = math.lcm(*np.unique(layout.width).tolist())
     slices: list[Slices] = []

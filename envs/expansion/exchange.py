@@ -94,7 +94,7 @@ class Exchange:
         return ends
 
     def bring(self, source: Source, holdings: list[HeldBox], readers: list[Reader]) -> None:
-        """Pieces of what is held to those who read them; what is added up has been."""
+        """Send each reader its pieces of what is held; partial sums have been added up already."""
         held = tuple(holding.box for holding in holdings)
         devices = tuple(holding.device for holding in holdings)
         for reader in readers:
@@ -105,7 +105,7 @@ class Exchange:
     def distribute(
         self, source: Source, holdings: list[HeldBox], readers: list[Reader], room: dict[int, Box] | None = None
     ) -> None:
-        """As `bring`, after what are partial sums has been added up."""
+        """Like `bring`, after partial sums have been added up."""
         groups = self.partition.shards[source.op].groups[source.result]
         is_loss = room is None and self.partition.stays_in_parts(source)
         if is_loss or all(len(group) == 1 for group in groups):

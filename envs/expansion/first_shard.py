@@ -1,6 +1,6 @@
-"""What the first shard of a replica does, where a stage is divided by indices: the other shards do alike, and with it.
+"""Costs of a divided stage, taken from the first shard of each replica; the other shards are symmetric.
 
-A divided stage is so one device for each replica, as an undivided one is, and its collectives are work of that device:
+A divided stage is one device for each replica, as an undivided one is, and its collectives are work of that device:
 
     seconds      of an op: by how much it makes a step of the replica longer, on its shards alone and op by op in the
                  engine. That is computing, and waiting for what shards exchange, unless other ops fill the time.

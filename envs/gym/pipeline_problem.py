@@ -103,7 +103,7 @@ class PipelineProblem:
         return self.prepared.simulator.run(self.alone.per_unit(self.problem))
 
     def outcome(self, pipeline: LayerPipeline) -> Outcome:
-        """What a pipeline costs, at the grain. Raises InputError if it is none for the problem."""
+        """What a pipeline costs, at the grain. Raises InputError if it is not valid for the problem."""
         plan = pipeline.plan(self.problem, self.layers)
         if self.grain == "stages" and not plan.is_placement:
             return self.layer_grain.outcome(pipeline)

@@ -64,7 +64,7 @@ class LayerGrain:
         return self._parts[share]
 
     def expansion(self, pipeline: LayerPipeline) -> Expansion:
-        """A pipeline written out at the grain of stages. Raises InputError if it is none for the problem."""
+        """A pipeline written out at the grain of stages. Raises InputError if it is not valid for the problem."""
         stage_of_layer = np.repeat(
             np.arange(len(pipeline.stages)), [stage.end - stage.first for stage in pipeline.stages]
         )

@@ -24,7 +24,7 @@ from envs.costs.profile_file import MeasuredOp, Profile, ProfiledMachine, save_p
 from envs.costs.profiling import earlier_profile, for_graph, key_of
 from envs.plan import Plan
 from envs.running.link_speeds import machine, reference_seconds
-from envs.running.one_number import SPEC
+from envs.running.op_overhead import SPEC
 from envs.running.processes import LIMIT, Workers
 from envs.running.training_job import Training, TrainingJob
 from envs.running.ways import check_can_run, step_of

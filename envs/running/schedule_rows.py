@@ -19,7 +19,7 @@ from envs.expansion.layout import Layout
 from envs.expansion.stage_grain import BACKWARD, FORWARD, GRADIENT, KINDS
 from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
 from envs.plan import Plan
-from envs.plan_checks import check_forward
+from envs.plan_validation import check_forward
 from envs.schedule import AS_READY
 from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
@@ -48,7 +48,7 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
 
     Where the schedule has no order of passes, they are in the order in which the simulator starts them, at the grain of
     stages; a backward pass is then in two parts if something else runs between these.
-    Raises InputError for what is no plan for the problem, for stages that feed earlier ones, for those on overlapping
+    Raises InputError for a plan that is not valid, for stages that feed earlier ones, for those on overlapping
     sets of devices, which belong to no one rank, and for replicas that take micro-batches in turns: each then runs
     other passes than its rank.
     """

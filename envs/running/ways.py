@@ -1,4 +1,4 @@
-"""Which way of running a plan suits what it decides; and what cannot be run, before anything is started."""
+"""Which executor runs a plan; what cannot be run is refused before anything is started."""
 
 from __future__ import annotations
 

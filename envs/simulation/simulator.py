@@ -99,7 +99,7 @@ class Simulator:
     def op_times(self, placement: Placements, priorities: Floats | None = None) -> tuple[Floats, Floats, Outcome]:
         """(ops,) start and (ops,) finish, in seconds, and the outcome of one placement, (units,) devices.
 
-        As `timeline`, for who needs no more and needs it often; under other priorities, (ops,), if they are given.
+        Like `timeline`, but cheaper in a loop; under other priorities, (ops,), if they are given.
         """
         per_unit = np.asarray(placement)[None]
         order = None if priorities is None else priorities[None]
@@ -187,7 +187,7 @@ class Simulator:
         return Transfers(producer, output, source, destination, channel, start, finish)
 
     def checked(self, placements: Placements) -> Indices:
-        """(plans, units) placements as they are timed. Raises InputError for what is none of this problem."""
+        """(plans, units) placements as they are timed. Raises InputError for another shape, or unknown devices."""
         array = np.asarray(placements)
         graph, devices = self.problem.graph, len(self._memory_bytes)
         if array.ndim != 2 or array.shape[1] != graph.num_units or not np.issubdtype(array.dtype, np.integer):

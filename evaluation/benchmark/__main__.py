@@ -1,4 +1,4 @@
-"""The benchmark's own commands, for who keeps it.
+"""Commands for the benchmark's maintainers.
 
 python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out

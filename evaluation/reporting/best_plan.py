@@ -1,4 +1,4 @@
-"""The best plan that fine-tuning found: what is asked first of it, and what its step looks like."""
+"""Key figures and timeline of the best plan that fine-tuning found."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class OwnPlacer(by_name.OwnExtension[Placer]):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """What the user's placer returns.
 
-        Raises UserCodeError for errors of its code, InputError for what is no plan for the problem.
+        Raises UserCodeError for errors of its code, InputError for a plan that is not valid for the problem.
         """
         with user_code(self.file):
             found = self.built.place(problem, seed=seed, budget=budget)

@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from envs.pipelines.layers import Layers
+from placers.pipelining.dapple_program import RATES, Rates, sum_seconds
 from placers.pipelining.device_policies import Counts
-from placers.pipelining.released import RATES, Rates, sum_seconds
 
 
 def data_parallel_seconds(

@@ -14,7 +14,7 @@ from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.planning.budget import Spent
-from placers.planning.merit import NONE, Merit
+from placers.planning.merit import INVALID, Merit
 from placers.planning.size import copies_of, is_too_large
 
 
@@ -42,7 +42,7 @@ class Contest:
     def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Contestant | None:
         """Simulate a plan, unless that was done before; None if no simulations are left.
 
-        Raises InputError for what is no plan for the problem, and for one that is too large.
+        Raises InputError for a plan that is not valid for the problem, or too large.
         """
         if plan not in self._known:
             if not (self._spent.left or (even_if_stopped and self._spent.simulations < self._spent.budget)):
@@ -71,7 +71,7 @@ class Contest:
     def near(self, factor: float) -> Merit:
         """The merit of a plan that takes so many times as long as the best; of any plan, while none fits."""
         best = self.best
-        return NONE if best is None or best.merit.lacking else best.merit._replace(value=factor * best.merit.value)
+        return INVALID if best is None or best.merit.lacking else best.merit._replace(value=factor * best.merit.value)
 
     def others(self, who: str) -> list[Contestant]:
         """The best plans of all planners but one, the best first."""
@@ -87,4 +87,4 @@ class Contest:
         value = evaluate_objective(self._problem, plan)
         lacking = np.maximum(outcome.peak_bytes - self._problem.cluster.memory_bytes, 0.0).sum()
         merit = Merit(float(lacking), outcome.step_seconds if value is None else value)
-        return min(merit, NONE), outcome.peak_bytes
+        return min(merit, INVALID), outcome.peak_bytes

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from envs.pipelines.pipeline import LayerPipeline
-from placers.planning.merit import NONE
+from placers.planning.merit import INVALID
 from placers.planning.moves import PipelineMoves, change
 from placers.planning.pipeline_evaluator import PipelineEvaluator
 from placers.planning.pipeline_formula import PipelineFormula
@@ -84,7 +84,7 @@ class PipelineSearch:
     def judged(self, pipelines: Iterable[LayerPipeline], until: int) -> list[LayerPipeline]:
         """Simulate pipelines; those that are plans for the problem, the best first."""
         self._until = until
-        known = [one for one in pipelines if self._left() and self._evaluator.merit(one) < NONE]
+        known = [one for one in pipelines if self._left() and self._evaluator.merit(one) < INVALID]
         return sorted(known, key=self._evaluator.merit)
 
     def run(self, starts: Sequence[LayerPipeline], until: int) -> LayerPipeline | None:
@@ -138,7 +138,7 @@ class PipelineSearch:
                 before = evaluator.spent.simulations
                 found = evaluator.merit(neighbour)
                 climb.vain += evaluator.spent.simulations - before
-                if found < NONE and merit < NONE:
+                if found < INVALID and merit < INVALID:
                     self._learn(climb.pipeline, neighbour, found.value / merit.value)
                 if found < merit:
                     climb.pipeline, climb.around, climb.vain, merit = neighbour, None, 0, found

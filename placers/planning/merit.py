@@ -14,4 +14,4 @@ class Merit(NamedTuple):
     value: float  # seconds of the objective
 
 
-NONE = Merit(np.inf, np.inf)  # of what is no plan for the problem
+INVALID = Merit(np.inf, np.inf)  # of plans that are not valid for the problem

@@ -15,7 +15,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from placers.planning.budget import Spent
 from placers.planning.contest import Contestant
-from placers.planning.merit import NONE, Merit
+from placers.planning.merit import INVALID, Merit
 from placers.planning.size import is_too_large
 
 
@@ -42,11 +42,11 @@ class PipelineEvaluator:
         """What it is worth. Without simulations left, what is not known is worth nothing."""
         if pipeline not in self._known:
             if not self.spent.left:
-                return NONE
+                return INVALID
             self._known[pipeline] = self._simulated(pipeline)
         found = self._known[pipeline]
         if found is None:
-            return NONE
+            return INVALID
         lacking = np.maximum(found.peak_bytes * self.memory_factor - self.grain.problem.cluster.memory_bytes, 0.0)
         return Merit(float(lacking.sum()), found.seconds)
 
@@ -89,7 +89,7 @@ class OpEvaluator(PipelineEvaluator):
     """Simulates pipelines op by op, as all plans are compared."""
 
     def __init__(self, grain: LayerGrain, spent: Spent, compare: Callable[[LayerPipeline], Contestant | None]) -> None:
-        """`compare` simulates the plan of a pipeline; None if it is none for the problem."""
+        """`compare` simulates the plan of a pipeline; None if it is not valid for the problem."""
         super().__init__(grain, spent)
         self._compare = compare
 

@@ -33,7 +33,7 @@ MOST_OPERATIONS = 3e8  # for all axes at once: some seconds
 
 @dataclass(frozen=True, eq=False)
 class SplitAssignment:
-    """What is divided by what, and what that costs."""
+    """A choice of the index that each variable is divided by, and its cost."""
 
     options: tuple[Option, ...]  # (variables,) per axis the index, or ""
     cost: float

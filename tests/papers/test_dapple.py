@@ -17,11 +17,11 @@ from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
 from placers.dapple import Dapple
 from placers.pipedream import PipeDream
+from placers.pipelining.dapple_program import RATES, Rates, Released
 from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
 from placers.pipelining.planner import Equations, planned
-from placers.pipelining.released import RATES, Rates, Released
 from placers.pipelining.servers import Servers
 from tests.papers.dapple_profiles import PROFILED, problem_of, profile, without_input
 

@@ -1,4 +1,4 @@
-"""States of Placeto's MDP as tensors: graphs of any sizes side by side, and who is akin to the current unit.
+"""States of Placeto's MDP as tensors: graphs of any sizes side by side, with ancestors and descendants of each unit.
 
 Edges are those of the forward pass, as for the other policies: with the backward pass, whose ops are tied to the
 forward ones, every unit would be an ancestor of every other.

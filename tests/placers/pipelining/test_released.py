@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from envs.pipelines.layers import Layers
-from placers.pipelining.released import RATES, Released
+from placers.pipelining.dapple_program import RATES, Released
 
 
 def test_a_straight_pipeline_may_go_to_a_fresh_server_and_back() -> None:

@@ -1,4 +1,4 @@
-"""What makes the split of a plan none for its graph: each a sentence that names the op, and what to do."""
+"""Validation of a plan's split: each check raises one sentence that names the op, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a plan none for a problem: each a sentence that names the op or the stage, and what to do."""
+"""Validation of a plan: each check raises one sentence that names the op or the stage, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner that was released with DAPPLE, which goes by other formulas than the paper.
+"""DAPPLE's released planner, whose formulas differ from those of the paper.
 
 It knows three links of fixed speed, and compares pipelines of three kinds: one stage on all devices; copies of straight
 pipelines, of two stages or of as many as devices; and all pipelines of two stages. P copies of a pipeline share the

@@ -1,4 +1,4 @@
-"""A model of the smallest ops that there are: what they take is what running an op costs, whatever the op."""
+"""A model of minimal ops, by which the runner's cost per op is measured."""
 
 from __future__ import annotations
 
