@@ -11,6 +11,7 @@ from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph, Phase
+from tests.graphs.test_joint_graph import SPECS
 
 NAMES = by_name.built_in("graphs.families")
 SMALL = {  # knobs that make each family's configurations quick to capture; `make graphs` captures them in full
@@ -67,6 +68,17 @@ def test_its_configurations_have_the_parameters_that_were_published(family: str)
     for name, published in constants.get("PARAMETERS", {}).items():
         module, _ = by_name.build("graphs.families", f"{family}:{name}")
         assert sum(parameter.numel() for parameter in module.parameters()) == pytest.approx(published, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["amoebanet", "nasnet"])
+def test_cells_only_convolve_normalise_pool_add_and_join(name: str) -> None:
+    graph = capture(*by_name.build("graphs.families", f"{name}:{SPECS[name]}"), name=name)
+    kinds = {kind.removeprefix("aten.").partition(".")[0] for kind in graph.kinds}
+    assert kinds <= {
+        "convolution", "_native_batch_norm_legit_functional", "relu", "avg_pool2d", "max_pool2d_with_indices", "add",
+        "cat", "mean", "addmm", "cross_entropy_loss", "constant_pad_nd", "slice", "_log_softmax", "nll_loss_forward",
+    }, kinds  # fmt: skip
+    assert {"convolution", "add", "cat"} <= kinds
 
 
 def test_each_configuration_is_captured(family: str) -> None:

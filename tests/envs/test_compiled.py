@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.simulation import engine
+from envs.simulation.compiled import KERNELS
 from graphs.foundation.files import locked
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +149,12 @@ def test_where_nothing_can_be_written_every_process_compiles(toy: Path) -> None:
         assert err.startswith(COMPILING)
         assert err.count("\n") == 1
     assert not _kept(toy)
+
+
+def test_every_compiled_function_is_among_those_that_are_compiled_ahead() -> None:
+    written = re.findall(r"^@compiled\ndef (\w+)", Path(engine.__file__).read_text(), re.MULTILINE)
+    known = {kernel.__name__ for kernel in KERNELS if kernel.__module__ == engine.__name__}
+    assert known == set(written) != set()
 
 
 @pytest.mark.slow  # loads all that is compiled

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil  # type: ignore[import-untyped]
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -269,6 +270,14 @@ def test_a_file_that_has_changed_since_the_process_began_is_not_kept(
     load_graph(model)
     assert kept(model, training=True) is None
     assert time.time() > sources._BEGAN
+
+
+def test_a_process_began_when_the_system_says_and_else_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sources._began() == pytest.approx(psutil.Process().create_time(), abs=2.0)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: 0.0)  # before it began
+    assert sources._began() == pytest.approx(time.time(), abs=0.5)
+    monkeypatch.setattr(Path, "read_text", lambda _: "")
+    assert sources._began() == pytest.approx(time.time(), abs=0.5)
 
 
 def test_another_default_of_torch_is_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:

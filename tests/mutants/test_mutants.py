@@ -15,7 +15,7 @@ def middle(values):
     ordered = sorted(values)
     if not ordered:
         raise ValueError(f"{len(values) + 1} is too few")
-    return ordered[len(ordered) // 2]
+    return dict(zip(range(len(ordered)), ordered, strict=True))[len(ordered) // 2]
 
 
 def untested(value):

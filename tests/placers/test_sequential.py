@@ -249,6 +249,28 @@ def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(parts[1, :3], layer(embedding[1:, :3])[0])
 
 
+class Asked(SequentialPolicy):
+    """Notes for how many units it is asked for an order."""
+
+    def __init__(self) -> None:
+        self.units: list[int] = []
+
+    def likely_orders(self, problem: Problem, placements: Ints) -> Floats:
+        """None in particular."""
+        self.units.append(len(problem.units))
+        return np.zeros((len(placements), len(problem.graph)))
+
+
+def test_only_what_is_too_large_is_ordered_by_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, asked = Problem(random_graph(300, seed=1), toy_cluster(2)), Asked()
+    build(untrained=True).orders(asked, problem, np.zeros((1, 300), np.int64))
+    for module in ("placer", "coarse"):
+        monkeypatch.setattr(f"placers.learned.sequential.{module}.MOST_UNITS", 100)
+    build(untrained=True).orders(asked, problem, np.zeros((1, 300), np.int64))
+    build(untrained=True, groups=0).orders(asked, problem, np.zeros((1, 300), np.int64))
+    assert asked.units == [300, 100, 300]
+
+
 def test_more_samples_never_choose_worse() -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
     seconds = [

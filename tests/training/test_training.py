@@ -281,3 +281,10 @@ def test_a_second_interrupt_is_not_deferred() -> None:
         assert interrupts.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_after_a_training_an_interrupt_is_what_it_was_before() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before

@@ -10,6 +10,7 @@ from torch.distributed.pipelining import schedules
 from envs.pass_orders import Ranks
 from envs.plan import Plan
 from envs.running.schedule_rows import schedule_rows
+from envs.running.torch_schedules import schedule_of
 from envs.schedule import AS_READY, Schedule
 from graphs.foundation.errors import InputError
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
@@ -96,3 +97,12 @@ def test_torch_can_place_sends_and_receives(order: str, ranks: int, rounds: int,
     apart = sum(on[stage] != on[stage + 1] for stage in range(stages - 1))
     assert len(sent) == 2 * micro_batches * apart
     assert sum(map(len, lowered.values())) == passes + 2 * len(sent)
+
+
+@pytest.mark.parametrize("lacking", ["_Action", "_PipelineScheduleRuntime"])
+def test_a_version_of_pytorch_that_takes_no_rows_is_refused(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(2, 3)
+    rows = schedule_rows(pipeline.problem(), pipeline.plan("gpipe"))
+    monkeypatch.delattr(schedules, lacking)
+    with pytest.raises(InputError, match=r"is not known to run the passes of order 'gpipe'; use one of"):
+        schedule_of("gpipe", rows, 3, [], (1, 0))  # not in the order of its stages

@@ -51,6 +51,13 @@ def test_nodes_with_one_choice_are_nothing_to_enumerate() -> None:
     assert least_by_node_elimination(many).cost == least(many).cost == 99 + 49.5
 
 
+def test_as_many_as_may_remain_are_enumerated() -> None:
+    two = PairwiseCosts.summed([np.zeros(2)] * 2, [(0, 1, np.array([[3.0, 1.0], [2.0, 4.0]]))])
+    assert least_by_node_elimination(two, most=4).chosen.tolist() == [0, 1]
+    with pytest.raises(InputError, match="leave 2 nodes with 4 assignments to enumerate, more than 3"):
+        least_by_node_elimination(two, most=3)
+
+
 def test_too_many_that_remain_are_refused_by_one_sentence() -> None:
     star = PairwiseCosts.summed([np.zeros(8)] * 21, [(v, 20, np.zeros((8, 8))) for v in range(20)])
     with pytest.raises(InputError, match=r"leave 21 nodes with .* assignments to enumerate, more than .* bucket"):
