@@ -35,7 +35,7 @@ demo: setup  ## place a model of a family that the released policy never saw; ru
 	$(BIN)/placelab simulate $(NEW) runs/$(NEW).plan.json --cluster p100:devices=4 --gantt runs/$(NEW).html > /dev/null
 	@echo "Every op and transfer of that step: runs/$(NEW).html"
 	$(BIN)/placelab place $(SMALL) --cluster p100:devices=2 --placer metis --out runs/small.plan.json > /dev/null
-	$(BIN)/placelab run $(SMALL) runs/small.plan.json --cluster p100:devices=2 --devices cpu,cpu --check
+	$(BIN)/placelab run $(SMALL) runs/small.plan.json --cluster p100:devices=2 --devices cpu,cpu
 	$(BIN)/placelab compare $(NEW) --clusters p100:devices=4 --budget 1000 --placers default,metis,heft,human_expert,single_device
 	$(BIN)/placelab train sequential --out $(RUN) --seed 0 --set ppo.updates=500
 	$(BIN)/placelab evaluate $(RUN) --workers 2

@@ -51,13 +51,13 @@ class MeasuredPlan(Printed):
         return self.run.step_seconds
 
     def require_equal(self) -> None:
-        """Raise DiffersError, naming the tensor, if the plan was checked and differs from the unplaced model."""
+        """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
         if self.run.is_equal:
             return
         worst = max((each for each in self.run.differences if not each.is_small), key=lambda each: each.relative)
         raise DiffersError(
-            f"run by the plan, {self.planned.problem.graph.name!r} is not what it is without: its {worst.what} differ "
-            f"by {worst.relative:.2g} of the largest, in {worst.name!r}"
+            f"run by the plan, {self.planned.problem.graph.name!r} is not what it is without: in the first step its "
+            f"{worst.what} differ by {worst.relative:.2g} of the largest, in {worst.name!r}"
         )
 
     def save_chart(self, path: Path) -> None:
@@ -87,6 +87,7 @@ class MeasuredPlan(Printed):
             "kinds": {row.name: _numbers(row) | {"ops": row.count} for row in kind_rows(run)},
             "links": {row.name: _numbers(row) | {"transfers": row.count, "bytes": row.bytes} for row in link_rows(run)},
             "equal": run.is_equal if run.differences else None,
+            "not_compared": run.not_compared,
             "differences": {
                 each.what: {"largest": _known(each.largest), "relative": _known(each.relative), "tensor": each.name}
                 for each in run.differences

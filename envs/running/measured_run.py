@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from safetensors.torch import load
 
 from envs.orders import order_name
 from envs.plan import Plan
 from envs.running.measured_timeline import measured_timeline
 from envs.running.processes import LIMIT, Workers
-from envs.running.reference import Difference, Results, comparable, differences, unplaced
-from envs.running.training_job import StepOf, Trained, Training, TrainingJob
+from envs.running.reference import Difference, differences
+from envs.running.training_job import StepOf, Training, TrainingJob, Unplaced, UnplacedJob
 from envs.running.ways import check_can_run, parts_of_batch, step_of
+from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from graphs.op_graph import Floats
 from graphs.problem import Problem
@@ -31,7 +30,8 @@ class MeasuredRun:
     seconds: Floats  # (steps,) of each
     losses: tuple[float, ...]  # (steps,)
     growth_bytes: Floats  # (devices,) the most memory beyond that before the first step; NaN if unknown
-    differences: tuple[Difference, ...] = ()  # from the unplaced model, if they were asked for
+    differences: tuple[Difference, ...] = ()  # of the first step from the unplaced model's, if it was compared
+    not_compared: str = ""  # why it was not, if it was to be
 
     @property
     def counted(self) -> Floats:
@@ -45,7 +45,7 @@ class MeasuredRun:
 
     @property
     def is_equal(self) -> bool:
-        """Whether it is as close to the unplaced model as rounding allows; true if it was not compared."""
+        """Whether its first step is the unplaced model's, but for rounding; true if it was not compared."""
         return all(each.is_small for each in self.differences)
 
 
@@ -55,17 +55,15 @@ def run_plan(
 ) -> MeasuredRun:  # fmt: skip
     """Train by a plan in processes, one per device of the problem's cluster.
 
-    With `check`, the model is also trained without the plan, in this process, and compared. Raises InputError for a
-    plan that cannot be run, or a model that cannot be compared, and as `Workers.run`, with the limit in seconds.
+    With `check`, the first step is made without the plan as well, in the first process, and compared. Raises InputError
+    for a plan that cannot be run, and as `Workers.run`, with the limit in seconds of each job.
     """
     check_can_run(problem, plan)
-    expected = None
+    apart: tuple[Difference, ...] = ()
+    why = ""
     if check:
-        replicas, micro_batches = parts_of_batch(problem, plan)
-        device = workers.devices[0]
-        training = comparable(training)
-        expected = unplaced(training, replicas=replicas, micro_batches=micro_batches, device=device)
-    done = workers.run(TrainingJob(training, problem, plan, way, check), limit=limit)
+        apart, why = _compared(workers, training, problem, plan, limit=limit, way=way)
+    done = workers.run(TrainingJob(training, problem, plan, way), limit=limit)
     laid = done[0].laid
     assert laid is not None
     predicted = laid.simulator().timeline(laid.placement)
@@ -80,20 +78,38 @@ def run_plan(
         seconds,
         tuple(sum(process.loss for process in step) for step in steps),
         np.array([process.growth_bytes for process in done]),
-        () if expected is None else tuple(differences(_results(done), expected)),
+        apart,
+        why,
     )
+
+
+def _compared(
+    workers: Workers, training: Training, problem: Problem, plan: Plan, *, limit: float, way: StepOf
+) -> tuple[tuple[Difference, ...], str]:
+    """How far the first step is from that of the unplaced model, or why that is not known."""
+    replicas, micro_batches = parts_of_batch(problem, plan)
+    alone = simulate(problem, Plan.of(np.zeros(len(problem.graph), np.int64)))
+    job = UnplacedJob(training, replicas, micro_batches, float(alone.peak_bytes.max()))
+    made = workers.run(job, limit=limit)[0]
+    assert made is not None  # by the first process
+    if why := _incomparable(made, plan, workers.devices[0]):
+        return (), why
+    first = replace(training, steps=1, epsilon=made.epsilon)
+    done = workers.run(TrainingJob(first, problem, plan, way, keep_state=True), limit=limit)
+    assert made.state is not None
+    return differences([each.state.results() for each in done if each.state is not None], made.state.results()), ""
+
+
+def _incomparable(made: Unplaced, plan: Plan, device: str) -> str:
+    if made.state is None:
+        return (
+            f"the unplaced model takes about {made.needed_bytes / 2**30:.1f} GiB on {device}, where "
+            f"{made.free_bytes / 2**30:.1f} are free"
+        )
+    if made.drew and plan.split:
+        return "it draws random numbers, such as those of dropout, which divided ops draw otherwise"
+    return ""
 
 
 def _first(steps: int) -> int:
     return min(FIRST, steps - 1)
-
-
-def _results(done: Sequence[Trained]) -> list[Results]:
-    """What each process holds at the end."""
-    found = []
-    for process in done:
-        assert process.state is not None
-        losses = tuple(step.loss for step in process.steps)
-        held = (process.state.weights, process.state.gradients, process.state.buffers)
-        found.append(Results(losses, *map(load, held)))
-    return found

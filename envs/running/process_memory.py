@@ -1,4 +1,7 @@
-"""How much more memory a process takes while it runs steps: what its GPU gave out, or else what was resident."""
+"""How much more memory a process takes while it runs steps: what its GPU gave out, or else what was resident.
+
+And how much there is to take.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path
 import torch
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-PEAK, NOW = "VmHWM", "VmRSS"
+MEMORY = Path("/proc/meminfo")
+PEAK, NOW, FREE = "VmHWM", "VmRSS", "MemAvailable"
 
 
 class MemoryGrowth:
@@ -24,7 +28,7 @@ class MemoryGrowth:
                 RESET.write_text("5")  # the peak counts from here (proc(5))
             except OSError:
                 return
-            self._before = _resident(NOW)
+            self._before = _said(STATUS, NOW)
 
     def bytes(self) -> float:
         """NaN where the system does not say it."""
@@ -32,9 +36,17 @@ class MemoryGrowth:
             return math.nan
         if self._device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self._device)) - self._before
-        return max(_resident(PEAK) - self._before, 0.0)
+        return max(_said(STATUS, PEAK) - self._before, 0.0)
 
 
-def _resident(key: str) -> float:
-    found = next(line for line in STATUS.read_text().splitlines() if line.startswith(key))
+def free_bytes(device: torch.device) -> float:
+    """How much memory a device has that nobody holds; infinite where the system does not say it."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return _said(MEMORY, FREE) if MEMORY.exists() else math.inf
+
+
+def _said(file: Path, key: str) -> float:
+    """Bytes that a file of the system says after a key, as "VmRSS:   1024 kB"."""
+    found = next(line for line in file.read_text().splitlines() if line.startswith(key))
     return 1024.0 * float(found.split()[1])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, distributed
 
 from envs.plan import Plan
@@ -17,9 +18,11 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
 from envs.running.measured_timeline import RecordedStep
 from envs.running.model_data import batches, seeded_example
-from envs.running.process_memory import MemoryGrowth
+from envs.running.process_memory import MemoryGrowth, free_bytes
 from envs.running.processes import Process
+from envs.running.reference import Results, unplaced
 from envs.running.running_step import Record, RunningStep
+from envs.running.same_draws import SameDraws
 from envs.simulation.simulator import LaidOut
 from graphs.problem import Problem
 
@@ -47,16 +50,67 @@ class Training:
 
 @dataclass(frozen=True)
 class State:
-    """Tensors by name that a process holds at the end."""
+    """The loss of a step and tensors by name that a process holds after it, as plain data, which goes through a socket.
 
-    weights: bytes  # safetensors, as all of these: plain data, which goes through a socket
-    gradients: bytes  # of the last step
+    Tensors are in the format of safetensors.
+    """
+
+    loss: float
+    weights: bytes
+    gradients: bytes
     buffers: bytes
 
     @classmethod
-    def of(cls, step: RunningStep) -> State:
-        """What a step's process holds now."""
-        return cls(*map(packed, (step.weights(), step.gradients(), step.buffers())))
+    def of(cls, results: Results) -> State:
+        """What a process sends."""
+        return cls(results.loss, *map(packed, (results.weights, results.gradients, results.buffers)))
+
+    def results(self) -> Results:
+        """What another process has sent."""
+        return Results(self.loss, *map(load, (self.weights, self.gradients, self.buffers)))
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """What the first step is without a plan, or why it was not made."""
+
+    state: State | None
+    epsilon: float = 0.0  # of Adam, with which a step by a plan is comparable
+    drew: bool = False  # whether random numbers were drawn
+    needed_bytes: float = 0.0  # what it would have taken
+    free_bytes: float = 0.0  # on the device
+
+
+@dataclass(frozen=True)
+class UnplacedJob:
+    """The first step without a plan, in the first process and on its device; all others have nothing to say."""
+
+    training: Training
+    replicas: int
+    micro_batches: int
+    needed_bytes: float  # about what it takes, by the simulation of one device
+
+    def __call__(self, process: Process) -> Unplaced | None:
+        """Raises InputError for a model or batches that cannot be run."""
+        program, training = _program(process, self.training), self.training
+        free = free_bytes(process.device)
+        too_large = Unplaced(None, needed_bytes=self.needed_bytes, free_bytes=free)
+        if process.rank or self.needed_bytes > free:
+            return None if process.rank else too_large
+        batch = next(batches(program.example, training.data, seed=training.seed))
+        try:
+            with torch.random.fork_rng():
+                module = seeded_example(training.model, training.seed, training.samples).module.to(process.device)
+                inputs = {leaf: tensor.to(process.device) for leaf, tensor in batch.items()}
+                made = unplaced(
+                    program, module, inputs, training.adam, replicas=self.replicas, micro_batches=self.micro_batches
+                )
+            return Unplaced(State.of(made.results), made.epsilon, made.drew)
+        except torch.OutOfMemoryError:
+            return too_large
+        finally:
+            if process.device.type == "cuda":
+                torch.cuda.empty_cache()  # NCCL and other processes on the card take of the same memory
 
 
 @dataclass(frozen=True)
@@ -66,12 +120,15 @@ class Trained:
     laid: LaidOut | None  # what its records are of; of the first process alone
     steps: list[RecordedStep]
     growth_bytes: float  # the most memory that steps took beyond what was held before the first one; NaN if unknown
-    state: State | None  # if it is asked for
+    state: State | None  # after the last step, if it is asked for
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Train by a plan; `Workers` do it in every process."""
+    """Train by a plan; `Workers` do it in every process.
+
+    Where the state is kept, to be compared, each operation that draws random numbers draws the same.
+    """
 
     training: Training
     problem: Problem
@@ -81,22 +138,26 @@ class TrainingJob:
 
     def __call__(self, process: Process) -> Trained:
         """Raises InputError for a model or a plan that cannot be run."""
+        gc.collect()  # what the job before has left
         program, data = _program(process, self.training), self.training.data
         program.check(self.problem.graph)
         step = self.way(program, self.problem, self.plan, process, self.training.adam)
         gc.collect()
         memory = MemoryGrowth(process.device)
-        steps = [
-            _step(step, {leaf: tensor.to(process.device) for leaf, tensor in batch.items()}, process.device)
-            for batch in islice(batches(program.example, data, seed=self.training.seed), self.training.steps)
-        ]
-        state = State.of(step) if self.keep_state else None
+        with SameDraws() if self.keep_state else nullcontext():
+            steps = [
+                _step(step, {leaf: tensor.to(process.device) for leaf, tensor in batch.items()}, process.device)
+                for batch in islice(batches(program.example, data, seed=self.training.seed), self.training.steps)
+            ]
+        state = None
+        if self.keep_state:
+            state = State.of(Results(steps[-1].loss, step.weights(), step.gradients(), step.buffers()))
         return Trained(step.laid if process.rank == 0 else None, steps, memory.bytes(), state)
 
 
 def packed(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as plain data."""
-    return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    return save({name: tensor.detach().to_dense().cpu().contiguous().clone() for name, tensor in tensors.items()})
 
 
 def _step(step: RunningStep, inputs: Mapping[int, Tensor], device: torch.device) -> RecordedStep:

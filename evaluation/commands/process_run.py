@@ -36,7 +36,7 @@ def run(
     cluster: ClusterLike = "",
     devices: Sequence[str] = (),
     steps: int = 10,
-    check: bool = False,
+    check: bool = True,
     out: PathLike | None = None,
     **options: Unpack[RunOptions],
 ) -> MeasuredPlan:
@@ -53,8 +53,8 @@ def run(
         devices: what PyTorch is to use for each device of the cluster, with commas between them: `cpu,cpu` or
             `cuda:0,cuda:1`; without it GPUs, if there are as many, and CPUs otherwise.
         steps: how many steps to train.
-        check: train the model without the plan, too, in one process, and show how far losses, gradients, weights and
-            buffers are from it.
+        check: make the first step without the plan as well, on the first device, and show how far its loss, gradients,
+            weights and buffers are from those of the plan.
         out: a new folder for what was run: the command, settings, versions, seed, metrics, the plan and both steps.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         batch: samples of a step, as `place` takes it.

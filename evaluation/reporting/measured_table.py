@@ -43,11 +43,13 @@ def measured_sentences(run: MeasuredRun, devices: Sequence[str], cores: int) -> 
     yield f"The loss was {run.losses[0]:.6g} in the first of {len(run.losses)} steps, {run.losses[-1]:.6g} in the last."
     if cores and cores < len(devices):
         yield f"{len(devices)} processes shared {cores} cores, so that the times say little about as many devices."
+    if run.not_compared:
+        yield f"It was NOT compared with the unplaced model: {run.not_compared}."
     if run.differences and run.is_equal:
-        yield "It computes what the unplaced model does, but for rounding."
+        yield "Its first step is that of the unplaced model, but for rounding."
     elif run.differences:
         worst = max(run.differences, key=lambda each: each.relative)
-        yield f"It does NOT compute what the unplaced model does: {worst.what} differ, most in {worst.name!r}."
+        yield f"Its first step is NOT that of the unplaced model: {worst.what} differ, most in {worst.name!r}."
 
 
 def _devices(run: MeasuredRun, devices: Sequence[str]) -> Table:
@@ -73,7 +75,7 @@ def _rows(title: str, what: str, count: str, rows: Sequence[Beside]) -> Table:
 def _differences(run: MeasuredRun) -> Table:
     caption = f"Relative: over the largest number of the tensor. Up to {TOLERANCE:g} counts as rounding."
     heads = numbers("largest difference", "relative")
-    made = table("Compared with the unplaced model", "what", *heads, "most in", caption=caption)
+    made = table("The first step, compared with that of the unplaced model", "what", *heads, "most in", caption=caption)
     for each in run.differences:
         style = "bold red" if not each.is_small else ""
         made.add_row(each.what, f"{each.largest:.2g}", f"{each.relative:.2g}", each.name or NOTHING, style=style)

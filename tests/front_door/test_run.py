@@ -25,18 +25,15 @@ from torch import nn
 from torch.nn import functional as F
 
 class Net(nn.Module):
-    def __init__(self, p=0.0):
+    def __init__(self):
         super().__init__()
         self.left, self.right = nn.Linear(8, 16), nn.Linear(8, 16)
-        self.norm, self.head, self.p = nn.BatchNorm1d(16), nn.Linear(16, 4), p
+        self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 4)
     def forward(self, x, y):
-        return F.cross_entropy(F.dropout(self.head(self.norm(self.left(x) + self.right(x).tanh())), self.p), y)
+        return F.cross_entropy(self.head(self.norm(self.left(x) + self.right(x).tanh())), y)
 
 def model():
     return Net(), (torch.zeros(16, 8), torch.arange(16) % 4)
-
-def dropping():
-    return Net(0.5), (torch.zeros(16, 8), torch.arange(16) % 4)
 
 def data():
     for seed in range(3):
@@ -47,12 +44,10 @@ def data():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models in a file, and a plan for each."""
+    """A model in a file, and a plan for it."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "net.py").write_text(MODEL)
-    for name in ("model", "dropping"):
-        plan = folder / f"{name}.plan.json"
-        placelab.place(f"{folder}/net.py:{name}", cluster="p100x2", placer="round_robin", out=plan)
+    placelab.place(f"{folder}/net.py:model", cluster="p100x2", placer="round_robin", out=folder / "model.plan.json")
     return folder
 
 
@@ -65,14 +60,14 @@ def given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_plan_is_run_checked_shown_and_kept(given: str) -> None:
     run = placelab.run(
-        given, "model.plan.json", cluster="p100x2", steps=4, check=True, data="net.py:data", seed=3, out="kept",
+        given, "model.plan.json", cluster="p100x2", steps=4, data="net.py:data", seed=3, out="kept",
         chart="both.svg", trace="both.json",
     )  # fmt: skip
     found, predicted = run.to_json(), placelab.simulate(given, "model.plan.json", cluster="p100x2")
     assert found["predicted_seconds"] == predicted.timeline.step_seconds
     assert found["equal"] is True
     assert {what: each["relative"] < 1e-4 for what, each in found["differences"].items()} == dict.fromkeys(
-        ("losses", "gradients", "weights", "buffers"), True
+        ("loss", "gradients", "weights", "buffers"), True
     )
     assert len(found["losses"]) == len(found["step_seconds"]) == 4
     assert found["shortest_seconds"] <= found["measured_seconds"] in found["step_seconds"][2:]
@@ -85,7 +80,7 @@ def test_a_plan_is_run_checked_shown_and_kept(given: str) -> None:
     with console.capture() as shown:
         console.print(run)
     said = shown.get()
-    assert "It computes what the unplaced model does, but for rounding." in said
+    assert "Its first step is that of the unplaced model, but for rounding." in said
     assert "gpu:0>gpu:1" in said
     groups = {event["pid"] for event in json.loads(Path("both.json").read_text())["traceEvents"]}
     assert groups == {1, 2, 1 + len(GROUPS), 2 + len(GROUPS)}
@@ -114,13 +109,14 @@ def test_a_plan_that_computes_something_else_ends_with_exit_code_4(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = Difference("weights", 0.5, 0.25, "head.weight")
-    monkeypatch.setattr("envs.running.measured_run.differences", lambda *_: [wrong])
-    words = ["placelab", "run", given, "model.plan.json", "--cluster", "p100x2", "--steps", "1", "--check"]
+    monkeypatch.setattr("envs.running.measured_run.differences", lambda *_: (wrong,))
+    words = ["placelab", "run", given, "model.plan.json", "--cluster", "p100x2", "--steps", "1"]
     monkeypatch.setattr("sys.argv", words)
     with pytest.raises(SystemExit) as ended:
         placelab.main()
     assert ended.value.code == 4
-    assert "its weights differ by 0.25 of the largest, in 'head.weight'" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "in the first step its weights differ by 0.25 of the largest, in 'head.weight'" in said
 
 
 def test_the_example_of_the_document_runs(
@@ -167,9 +163,3 @@ def test_several_starts_of_one_run_are_refused(given: str, monkeypatch: pytest.M
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(InputError, match="RANK is set: torchrun seems to have started this already"):
         placelab.run(given, "model.plan.json", cluster="p100x2")
-
-
-def test_a_model_that_draws_random_numbers_runs_and_is_not_checked(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Workers, "run", lambda *_, **__: pytest.fail("started before it was refused"))
-    with pytest.raises(InputError, match="draws random numbers as it runs"):
-        placelab.run("net.py:dropping", "dropping.plan.json", cluster="p100x2", check=True)

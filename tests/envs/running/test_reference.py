@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from envs.running.adam import Adam
+from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import batches, seeded_example
-from envs.running.reference import Results, comparable, differences, unplaced
-from envs.running.training_job import Training
-from graphs.foundation.errors import InputError
+from envs.running.reference import Reference, Results, differences, unplaced
+from envs.running.same_draws import SameDraws
 
 MODEL = """
 import torch
@@ -34,6 +35,8 @@ def plain():
     return Net(False, 0.0), (torch.zeros(8, 6), torch.arange(8) % 4)
 def normed():
     return Net(True, 0.0), (torch.zeros(8, 6), torch.arange(8) % 4)
+def sparse():
+    return nn.Sequential(nn.Embedding(6, 4, sparse=True), nn.Linear(4, 3)), (torch.tensor([[0, 2], [2, 5]]),)
 def dropped():
     return Net(False, 0.5), (torch.zeros(8, 6), torch.arange(8) % 4)
 """
@@ -46,38 +49,41 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_it_is_the_users_loop(file: str) -> None:
-    found = unplaced(Training(f"{file}:plain", 4, seed=3))
+def first_step(model: str, *, seed: int = 0, **divided: int) -> Reference:
+    example = seeded_example(model, seed)
+    program = CapturedProgram.of(example)
+    return unplaced(program, example.module, next(batches(example, seed=seed)), Adam(), **divided)
+
+
+def test_it_is_the_users_step(file: str) -> None:
+    found = first_step(f"{file}:plain", seed=3)
     example = seeded_example(f"{file}:plain", 3)
-    optimizer = torch.optim.Adam(example.module.parameters(), 1e-3, fused=True)
-    data, losses = batches(example, seed=3), []
-    for _ in range(4):
-        optimizer.zero_grad()
-        loss = example.module(*next(data).values())
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    assert found.losses == tuple(losses)
-    assert all(torch.equal(found.weights[name], weight) for name, weight in example.module.named_parameters())
-    assert len(set(losses)) == 4
+    loss = example.module(*next(batches(example, seed=3)).values())
+    loss.backward()
+    assert found.results.loss == loss.item()
+    gradients = {name: each.grad for name, each in example.module.named_parameters() if each.grad is not None}
+    torch.testing.assert_close(dict(found.results.gradients), gradients, rtol=0, atol=0)
+    assert found.epsilon == pytest.approx(1e-3 * max(float(each.abs().max()) for each in gradients.values()))
+    torch.optim.Adam(example.module.parameters(), 1e-3, eps=found.epsilon, fused=True).step()
+    weights = {name: weight.detach() for name, weight in example.module.named_parameters()}
+    torch.testing.assert_close({k: v.detach() for k, v in found.results.weights.items()}, weights, rtol=0, atol=0)
+    assert not found.drew
 
 
 def test_parts_of_a_batch_add_up_where_samples_are_apart(file: str) -> None:
-    training = Training(f"{file}:plain", 3)
-    whole = unplaced(training)
+    whole = first_step(f"{file}:plain").results
     for replicas, micro_batches in ((2, 1), (1, 4), (2, 2)):
-        found = differences([unplaced(training, replicas=replicas, micro_batches=micro_batches)], whole)
-        assert all(each.relative < 1e-5 for each in found)
+        found = first_step(f"{file}:plain", replicas=replicas, micro_batches=micro_batches)
+        assert all(each.relative < 1e-5 for each in differences([found.results], whole))
 
 
 def test_batch_norm_sees_the_parts_and_the_first_replicas_buffers_stay(file: str) -> None:
-    training = Training(f"{file}:normed", 1)
     whole, halves, apart = (
-        unplaced(training, replicas=replicas, micro_batches=micro_batches)
+        first_step(f"{file}:normed", replicas=replicas, micro_batches=micro_batches).results
         for replicas, micro_batches in ((1, 1), (1, 2), (2, 1))
     )
-    assert halves.losses == pytest.approx(apart.losses)
-    assert halves.losses != pytest.approx(whole.losses)
+    assert halves.loss == pytest.approx(apart.loss)
+    assert halves.loss != pytest.approx(whole.loss)
     assert [int(each.buffers["norm.num_batches_tracked"]) for each in (whole, halves, apart)] == [1, 2, 1]
     example = seeded_example(f"{file}:normed", 0)
     first = nn.BatchNorm1d(8)
@@ -85,23 +91,40 @@ def test_batch_norm_sees_the_parts_and_the_first_replicas_buffers_stay(file: str
     assert torch.allclose(apart.buffers["norm.running_mean"], first.running_mean)  # type: ignore[arg-type]  # is there
 
 
-def test_random_numbers_are_refused(file: str) -> None:
-    with pytest.raises(InputError, match=r"draws random numbers as it runs.*dropout"):
-        unplaced(Training(f"{file}:dropped", 1))
+def test_each_operation_draws_the_same_and_generators_stay_as_they_are(file: str) -> None:
+    state = torch.get_rng_state()
+    first, second = first_step(f"{file}:dropped"), first_step(f"{file}:dropped")
+    assert first.drew
+    assert first.results.loss == second.results.loss
+    assert first.results.loss != first_step(f"{file}:plain").results.loss
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    with SameDraws() as draws:
+        one, other, third = torch.rand(3), torch.rand(3), torch.randn(2, 4).sum()
+    assert draws.drew
+    assert torch.equal(one, other)
+    assert third != 0
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_table_whose_gradient_is_sparse_is_stepped(file: str) -> None:
+    found = first_step(f"{file}:sparse").results
+    table = found.gradients["0.weight"]
+    assert table.layout is torch.strided
+    assert table[2].abs().max() > 0
+    assert not table[3].any()
 
 
 def some_results() -> Results:
-    return Results(
-        (1.0, 0.5), {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([0.5, -4.0])}, {"b": torch.tensor(2)}
-    )
+    return Results(1.0, {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([0.5, -4.0])}, {"b": torch.tensor(2)})
 
 
 def test_the_largest_difference_names_its_tensor() -> None:
     expected = some_results()
-    first = replace(some_results(), losses=(0.25, 0.5), weights={"w": torch.tensor([1.0, 2.5])}, buffers={})
-    second = replace(some_results(), losses=(0.75, 0.25), weights={}, gradients={"w": torch.tensor([0.5, -3.0])})
+    first = replace(some_results(), loss=0.25, weights={"w": torch.tensor([1.0, 2.5])}, buffers={})
+    second = replace(some_results(), loss=0.5, weights={}, gradients={"w": torch.tensor([0.5, -3.0])})
     losses, gradients, weights, buffers = differences([first, second], expected)
-    assert (losses.largest, losses.relative, losses.name) == (0.25, 0.5, "step 1")
+    assert (losses.largest, losses.relative, losses.name) == (0.25, 0.25, "the first step")
     assert (gradients.largest, gradients.relative, gradients.name) == (1.0, 0.25, "w")
     assert (weights.largest, weights.relative, weights.name) == (0.5, 0.25, "w")
     assert (buffers.largest, buffers.relative, buffers.name) == (0.0, 0.0, "")
@@ -115,19 +138,18 @@ def test_what_is_small_beside_all_others_may_be_rounding() -> None:
     assert differences([found], expected)[1].relative == pytest.approx(2e-6)
 
 
-def test_an_epsilon_keeps_rounding_from_becoming_steps(file: str) -> None:
-    training = Training(f"{file}:normed", 5)
-    found = comparable(training)
-    gradients = unplaced(replace(training, steps=1)).gradients
-    assert found.epsilon == pytest.approx(1e-3 * max(float(each.abs().max()) for each in gradients.values()))
-    assert replace(found, epsilon=training.epsilon) == training
-    first, other = (unplaced(each, micro_batches=1) for each in (found, replace(found, steps=4)))
-    assert first.losses[:4] == other.losses
+def test_a_gradient_that_the_model_does_not_have_is_infinitely_far_unless_it_is_zero() -> None:
+    frozen = {"frozen": torch.zeros(2)}
+    same = replace(some_results(), gradients=dict(some_results().gradients) | frozen)
+    other = replace(some_results(), gradients=dict(some_results().gradients) | {"frozen": torch.full((2,), 8.0)})
+    assert differences([same], some_results())[1].is_small
+    found = differences([other], some_results())[1]
+    assert (found.largest, found.name, found.is_small) == (8.0, "frozen", False)
 
 
 def test_what_is_missing_or_no_number_is_infinitely_far() -> None:
     expected = some_results()
     without = differences([replace(some_results(), gradients={})], expected)[1]
     assert (without.largest, without.name, without.is_small) == (math.inf, "w", False)
-    odd = differences([replace(some_results(), losses=(1.0, math.nan))], expected)[0]
+    odd = differences([replace(some_results(), loss=math.nan)], expected)[0]
     assert (odd.largest, odd.is_small) == (math.inf, False)

@@ -1,18 +1,25 @@
 """Every kind of plan is run in the way that suits it, and computes what the model itself does."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from envs.plan import Plan
+from envs.running.adam import Adam
+from envs.running.captured_program import CapturedProgram
 from envs.running.measured_run import run_plan
-from envs.running.processes import Workers
-from envs.running.training_job import Training
-from envs.running.ways import check_can_run
+from envs.running.processes import Process, Workers
+from envs.running.running_step import RunningStep
+from envs.running.training_job import Training, UnplacedJob
+from envs.running.ways import check_can_run, step_of
 from evaluation.commands.load_placer import load_placer
 from evaluation.commands.problems import problem_of
+from evaluation.reporting.measured_table import measured_sentences
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.problem import Problem
@@ -63,3 +70,72 @@ def test_what_cannot_be_run_is_refused(problem: Problem) -> None:
     forward = replace(problem, graph=load_graph(TRAINING.model, training=False), op_seconds=None)
     with pytest.raises(InputError, match="is a forward pass, and what is run is a training step"):
         check_can_run(forward, Plan.of(np.zeros(len(forward.graph), np.int64)))
+
+
+DROPPING = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+    def forward(self, x, y):
+        h = F.dropout(self.first(x).relu(), 0.3)
+        return F.cross_entropy(self.head(F.dropout(self.second(h).tanh(), 0.5) + torch.rand_like(h)), y)
+
+def model():
+    return Net(), (torch.zeros(16, 8), torch.arange(16) % 4)
+"""
+
+
+def test_a_step_that_draws_random_numbers_is_compared_unless_its_ops_are_divided(
+    tmp_path: Path, workers: Workers
+) -> None:
+    (tmp_path / "net.py").write_text(DROPPING)
+    training = Training(f"{tmp_path}/net.py:model", steps=1)
+    problem = problem_of(training.model, "p100x2", groups=None)
+    for placer in ("round_robin", "data_parallel:micro_batches=2", "gpipe:micro_batches=2"):
+        run = run_plan(workers, training, problem, plan_of(problem, placer), check=True, limit=120.0)
+        assert [each.what for each in run.differences] == ["loss", "gradients", "weights", "buffers"]
+        assert run.is_equal, run.differences
+        assert not run.not_compared
+    run = run_plan(workers, training, problem, plan_of(problem, "tensor_parallel"), check=True, limit=120.0)
+    assert run.not_compared.startswith("it draws random numbers, such as those of dropout, which divided ops draw")
+    assert not run.differences
+
+
+def test_a_wrong_step_is_told_from_the_models(problem: Problem, workers: Workers) -> None:
+    run = run_plan(workers, TRAINING, problem, plan_of(problem, "metis"), check=True, limit=120.0, way=twice_as_fast)
+    loss, gradients, weights, _ = run.differences
+    assert loss.is_small
+    assert gradients.is_small
+    assert weights.relative > 1e-2
+    assert not run.is_equal
+
+
+def twice_as_fast(program: CapturedProgram, problem: Problem, plan: Plan, process: Process, adam: Adam) -> RunningStep:
+    return step_of(program, problem, plan, process, replace(adam, rate=2 * adam.rate))
+
+
+class WithoutRoom(Workers):
+    """Processes on devices whose memory is taken."""
+
+    def run(self, job: Any, *, limit: float = 0.0) -> Any:
+        if isinstance(job, UnplacedJob):
+            return super().run(replace(job, needed_bytes=1e30), limit=limit)
+        return super().run(job, limit=limit)
+
+
+def test_without_room_for_the_model_a_plan_is_run_and_said_not_to_be_compared(
+    problem: Problem, workers: Workers
+) -> None:
+    without = WithoutRoom(workers.devices)
+    without.__dict__ = workers.__dict__  # the same processes
+    run = run_plan(without, TRAINING, problem, plan_of(problem, "metis"), check=True, limit=120.0)
+    assert len(run.losses) == TRAINING.steps
+    assert not run.differences
+    [said] = [each for each in measured_sentences(run, workers.devices, 2) if "compared" in each]
+    about = r"the unplaced model takes about [\d.]+ GiB on cpu, where [\d.]+ are free"
+    assert re.fullmatch(rf"It was NOT compared with the unplaced model: {about}\.", said)
