@@ -18,19 +18,20 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from envs.running.called_functions import why_not_called
 from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
 from graphs.capture.examples import Example
 from graphs.capture.forward import Builder, is_getitem, traced_example
 from graphs.capture.gradient_flow import GradientFlow
-from graphs.capture.nested import results_and_states
+from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
@@ -73,14 +74,17 @@ class CapturedProgram:
                 raise InputError(f"{example.name}: {name!r} is changed {how}, so that its ops cannot be run apart")
         return cls(example, builder, step, GradientFlow.of(forward))
 
-    def check_parts(self) -> None:
-        """Raise InputError for a model whose ops, run by themselves, do not make what the model makes."""
-        for call, line in self.builder.program.own_functions.items():
-            raise InputError(
-                f"{self.example.name}: {call.function}{f' at {line}' if line else ''} has a backward pass of its own, "
-                "and op placements and pipelines are run with the gradients of each operation in its forward; run it "
-                "by data parallelism or, in your own loop, with `parallelize`"
-            )
+    def check_parts(self, parts: Sequence[ProgramPart]) -> None:
+        """Raise InputError if a custom function cannot be called by one of some parts, which together are the model."""
+        program = self.builder.program
+        given = program.parameters.keys() | self._buffer_nodes.keys() | self._leaf_nodes.keys()
+        for call in program.own_calls:
+            homes = sum(call in part.own_calls for part in parts)
+            if homes and (why := why_not_called(call, homes, self.builder.live, given)):
+                raise InputError(
+                    f"{self.example.name}: {call.called} has a backward pass of its own, and {why}; run it by data "
+                    "parallelism or, in your own loop, with `parallelize`"
+                )
 
     def check(self, graph: OpGraph) -> None:
         """Raise InputError for a graph whose forward ops are not those of the model, with the same sizes."""
@@ -125,20 +129,22 @@ class CapturedProgram:
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
-        """The leaves of its arguments that are tensors, each once."""
+        """The tensors in its arguments by their number (`nested.tensors_in`), each once."""
         first = dict[int, int]()
-        for leaf, value in enumerate(tree_leaves((self.example.args, self.example.kwargs))):
-            if isinstance(value, Tensor):
-                first.setdefault(id(value), leaf)
+        for leaf, tensor in enumerate(self._given):
+            first.setdefault(id(tensor), leaf)
         return tuple(first.values())
 
     @cached_property
     def repeated(self) -> dict[int, int]:
         """Leaves that are the same tensor as an earlier one, and that one: the program reads the earlier one alone."""
-        leaves = tree_leaves((self.example.args, self.example.kwargs))
-        own = {id(leaves[leaf]): leaf for leaf in self.leaves}
-        first = {leaf: own.get(id(value), leaf) for leaf, value in enumerate(leaves)}
+        own = {id(self._given[leaf]): leaf for leaf in self.leaves}
+        first = {leaf: own[id(tensor)] for leaf, tensor in enumerate(self._given)}
         return {leaf: earlier for leaf, earlier in first.items() if leaf != earlier}
+
+    @cached_property
+    def _given(self) -> list[Tensor]:
+        return tensors_in((self.example.args, self.example.kwargs))
 
     @cached_property
     def loss_outputs(self) -> tuple[int, ...]:
@@ -158,11 +164,23 @@ class CapturedProgram:
 
     # ---- the model itself --------------------------------------------------------------------------------
 
-    def arguments(self, inputs: Mapping[int, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the model is called with: inputs by leaf, and those of the example where none is given."""
-        leaves, tree = tree_flatten((self.example.args, self.example.kwargs))
-        args, kwargs = tree_unflatten([inputs.get(leaf, value) for leaf, value in enumerate(leaves)], tree)
+    def arguments(self, inputs: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the model is called with: tensors by number, and those of the example where none is given."""
+        number = count()
+        args, kwargs = with_tensors(
+            (self.example.args, self.example.kwargs), lambda tensor: inputs.get(next(number), tensor)
+        )
         return args, kwargs
+
+    def inputs_of(self, computed: object) -> set[int]:
+        """The inputs that a node is computed from, through whatever ops."""
+        found, stack = set[Node](), [computed]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Node) and node not in found:
+                found.add(node)
+                stack.extend(node.all_input_nodes)
+        return {leaf for node, leaf in self._leaf_nodes.items() if node in found}
 
     def loss_from(self, returned: object) -> Tensor:
         """The loss of what the model returned: the sum of all elements of those outputs that depend on a weight."""
@@ -246,6 +264,7 @@ class CapturedProgram:
             tuple(outputs),
             updates,
             self._stopped & computed,
+            tuple(call for call in self.builder.program.own_calls if not computed.isdisjoint(call.nodes)),
         )
 
     def _constant(self, node: Node) -> Tensor:
@@ -328,8 +347,7 @@ class CapturedProgram:
 
     @cached_property
     def _leaf_nodes(self) -> dict[Node, int]:
-        leaves = tree_leaves((self.example.args, self.example.kwargs))
-        own = {id(leaves[leaf]): leaf for leaf in self.leaves}
+        own = {id(self._given[leaf]): leaf for leaf in self.leaves}
         found = self.builder.program.inputs
         return {node: own[id(t)] for node, t in found.items() if id(t) in own and node not in self._buffer_nodes}
 

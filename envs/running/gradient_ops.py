@@ -27,7 +27,7 @@ class GradientOps:
     def __init__(self, program: CapturedProgram, graph: OpGraph) -> None:
         """Raises InputError for a graph that is not the program's, and for gradients that are not autograd's."""
         program.check(graph)
-        program.check_parts()
+        program.check_parts(program.parts)
         self.program, self.graph = program, graph
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight

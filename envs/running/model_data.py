@@ -12,14 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_flatten
 
 from graphs.capture.examples import Example, example_of, given_example, with_data
+from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.user_code import user_callable, user_code
 
 Batch = Mapping[int, Tensor]
-"""The inputs of a step, by their leaf in the model's arguments."""
+"""The inputs of a step, by their number among the tensors of the model's arguments (`nested.tensors_in`)."""
 END = object()  # of the user's batches
 
 
@@ -42,38 +43,9 @@ def batches(example: Example, data: str = "", *, seed: int = 0) -> Iterator[Batc
     return _given(example, data, seed) if data else _shuffled(example, seed)
 
 
-def check_samples_first(example: Example) -> None:
-    """Raise InputError for inputs whose samples are another dimension than the first one, which runs divide."""
-    if example.batch_dim:
-        raise InputError(
-            f"{example.name}: the plan divides the batch, which is dimension {example.batch_dim} of the model's inputs,"
-            " and runs divide the first one; let the model take samples first (batch_first=True)"
-        )
-
-
-def divided(batch: Batch, parts: int) -> list[Batch]:
-    """A batch in equal parts, by the first dimension of all tensors that have as many samples as the longest.
-
-    Raises InputError if they cannot be equal.
-    """
-    if parts == 1:
-        return [batch]
-    samples = max((len(tensor) for tensor in batch.values() if tensor.dim()), default=0)
-    if samples % parts or not samples:
-        raise InputError(f"a batch of {samples} samples cannot be divided into {parts} equal parts")
-    size = samples // parts
-    return [
-        {
-            leaf: tensor[part * size : (part + 1) * size] if tensor.dim() and len(tensor) == samples else tensor
-            for leaf, tensor in batch.items()
-        }
-        for part in range(parts)
-    ]
-
-
 def _shuffled(example: Example, seed: int) -> Iterator[Batch]:
     generator = torch.Generator().manual_seed(seed)
-    first = {leaf: value for leaf, value in enumerate(_leaves(example)) if isinstance(value, Tensor)}
+    first = dict(enumerate(tensors_in((example.args, example.kwargs))))
     samples = max((len(tensor) for tensor in first.values() if tensor.dim()), default=0)
     while True:
         order = torch.randperm(samples, generator=generator)
@@ -123,25 +95,26 @@ def _taken(example: Example, batch: Any) -> Batch:
         raise InputError(f"it is made up otherwise than the model's inputs: {own}; expected {tree}")
     for number, (one, other) in enumerate(zip(expected, found, strict=True)):
         _check(number, one, other)
-    tensors = {leaf: value for leaf, value in enumerate(found) if isinstance(value, Tensor)}
-    for leaf, tensor in tensors.items():
-        same = next(other for other in tensors if expected[other] is expected[leaf])
-        if same != leaf and not torch.equal(tensor, tensors[same]):
-            raise InputError(f"inputs {same} and {leaf} differ, and the model was planned with one tensor for both")
-    return tensors
+    planned, tensors = (tensors_in((each.args, each.kwargs)) for each in (example, given))
+    first: dict[int, int] = {}
+    for number, tensor in enumerate(planned):
+        same = first.setdefault(id(tensor), number)
+        if same != number and not torch.equal(tensors[same], tensors[number]):
+            raise InputError(f"inputs {same} and {number} differ, and the model was planned with one tensor for both")
+    return dict(enumerate(tensors))
 
 
 def _check(number: int, expected: object, found: object) -> None:
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
-        if isinstance(expected, Tensor) or isinstance(found, Tensor) or expected != found:
+        inside, own = tensors_in(expected), tensors_in(found)
+        is_same = type(expected) is type(found) and len(inside) == len(own) > 0
+        if not is_same and expected != found:
             raise InputError(f"input {number} is {found!r}, and the model was planned with {expected!r}")
+        for one, other in zip(inside, own, strict=True) if is_same else ():
+            _check(number, one, other)
         return
     if (expected.shape, expected.dtype) != (found.shape, found.dtype):
         raise InputError(
             f"input {number} is {found.dtype} of shape {tuple(found.shape)}, and the step was planned for "
             f"{expected.dtype} of shape {tuple(expected.shape)}; give batches of that size, or another `batch`"
         )
-
-
-def _leaves(example: Example) -> list[object]:
-    return tree_leaves((example.args, example.kwargs))

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
-from torch.utils._pytree import tree_leaves
 
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
@@ -29,6 +28,7 @@ from envs.running.op_tasks import Parcel, Tasks
 from envs.running.running_step import Message, Record, Span
 from envs.running.sent_tensors import SentTensors, TensorOf, sent_tensors
 from envs.simulation.simulator import LaidOut
+from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
 from graphs.order import ready_first
@@ -79,8 +79,8 @@ class OpStep:
         parcels = [parcel for task in self._made.tasks for parcel in (*task.arrivals, *task.departures)]
         parcels += [parcel for several in self._made.at_end for parcel in several]
         self._packed = {parcel.tag: parcel.sent.packed for parcel in parcels}
-        leaves = tree_leaves((program.example.args, program.example.kwargs))
-        self._example: dict[int, Tensor] = {leaf: leaves[leaf] for leaf in self._made.inputs}
+        given = tensors_in((program.example.args, program.example.kwargs))
+        self._example: dict[int, Tensor] = {leaf: given[leaf] for leaf in self._made.inputs}
         place = {op: number for number, op in enumerate(order)}
         here = [parcel for parcel in parcels if parcel.sent.destination == rank]
         # in the order in which their sources send them, which NCCL needs

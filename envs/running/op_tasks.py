@@ -186,7 +186,8 @@ class Tasks:
         cut = [position for position, node in enumerate(part.reads) if node in wanted]
         kept = self._at("kept", op)
         function = part.module(self.device).forward
-        compute = tape.forward(function, takes, cut, made, self._keeps(op) if has_backward else [], kept)
+        keeps = self._keeps(op) if has_backward else []
+        compute = tape.forward(function, takes, cut, made, keeps, kept, drops=not part.own_calls)
         return Task(op, compute, [], [], takes, [*(slot for _, slot in made), *([kept] if has_backward else [])])
 
     def _keeps(self, op: int) -> list[int]:

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from envs.plan import Plan
 from envs.running.adam import Adam
@@ -33,6 +32,7 @@ from envs.running.phase_times import PHASES, by_phase
 from envs.running.running_step import Record, Span
 from envs.running.tensor_placements import Placements, TensorPlacements
 from envs.simulation.simulator import LaidOut
+from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError, reason
 from graphs.problem import Problem
 
@@ -101,13 +101,11 @@ class PartitionedStep:
     def _loss(self, inputs: Mapping[int, Tensor], between: Callable[[], None]) -> DTensor:
         """The loss, whose backward pass has run; `between` is called before that."""
         example, program = self.program.example, self.program
-        leaves, spec = tree_flatten((example.args, example.kwargs))
-        given = dict(inputs)
-        for leaf, value in enumerate(leaves):
-            if isinstance(value, Tensor):
-                whole = given.get(program.repeated.get(leaf, leaf), value)
-                leaves[leaf] = self._put(whole, self._inputs.get(program.repeated.get(leaf, leaf), self._whole))
-        args, kwargs = tree_unflatten(leaves, spec)
+        whole = dict(enumerate(tensors_in((example.args, example.kwargs)))) | dict(inputs)
+        first = {leaf: program.repeated.get(leaf, leaf) for leaf in whole}
+        args, kwargs = program.arguments(
+            {leaf: self._put(whole[own], self._inputs.get(own, self._whole)) for leaf, own in first.items()}
+        )
         read = self._said.read
         tensors: dict[str, Tensor] = {
             name: weight.redistribute(placements=read.get(name, weight.placements))

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._backward import stage_backward_weight
-from torch.utils._pytree import tree_leaves
 
 from envs.expansion.expand_stages import expand_stages
 from envs.expansion.layout import Layout
@@ -26,7 +25,7 @@ from envs.pass_orders import Pass, PassKind
 from envs.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
-from envs.running.model_data import check_samples_first, divided
+from envs.running.divided_batch import check_divisible, divided, parts_of_replica
 from envs.running.pass_records import PassRecords
 from envs.running.processes import Process
 from envs.running.running_step import Record
@@ -35,6 +34,7 @@ from envs.running.shared_gradients import SharedGradients, group_of, together
 from envs.running.stage_modules import StageModule, StageProgram, carried, examples, stage_programs, trained_weights
 from envs.running.torch_schedules import schedule_of
 from envs.simulation.simulator import LaidOut
+from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Call, Ints, Phase
 from graphs.problem import Problem
@@ -78,6 +78,23 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
     return rows
 
 
+def stages_of(
+    program: CapturedProgram, problem: Problem, plan: Plan, kept: dict[object, object]
+) -> tuple[CapturedProgram, list[StageProgram]]:
+    """The model, captured with the inputs of a micro-batch, and what each stage of a plan runs of it.
+
+    `kept` keeps the former for other plans. Raises InputError for a plan or a model that cannot be run so.
+    """
+    rows = check_pipeline(problem, plan)
+    small = _program_of_part(program, len(rows.devices[0]) * plan.schedule.micro_batches, kept)
+    forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
+    stages = stage_programs(small, _stage_of_part(program, small, Layout(problem, plan).stage[forward]))
+    small.check_parts([stage.part for stage in stages])
+    through = carried(small, trained_weights(program, problem.graph))
+    _check_backward(rows, [examples(stage.received, through) for stage in stages])
+    return small, stages
+
+
 class PipelinedStep:
     """What one process runs of it: the stages that its device has, of one replica."""
 
@@ -86,13 +103,11 @@ class PipelinedStep:
     ) -> None:
         """All processes make theirs together. Raises InputError for a plan or a model that cannot be run so."""
         rows = check_pipeline(problem, plan)
+        small, stages = stages_of(program, problem, plan, process.kept)
         expansion = expand_stages(problem, plan)
         self.laid = LaidOut(expansion.problem, expansion.placement, expansion.order, expansion)
         self._replicas, self._micro_batches = len(rows.devices[0]), plan.schedule.micro_batches
-        program.check_parts()
-        small = _program_of_part(program, self._replicas * self._micro_batches, process)
-        forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
-        stages = stage_programs(small, _stage_of_part(program, small, Layout(problem, plan).stage[forward]))
+        self._samples = program.example.samples
         self._place = _place(rows, process.rank)
         hosted = () if self._place is None else rows.ranks[self._place[0]]
         pipelines = [tuple(replicas[replica] for replicas in rows.devices) for replica in range(self._replicas)]
@@ -120,7 +135,6 @@ class PipelinedStep:
             group_rank = tuple(sorted(devices).index(device) for device in devices)
             sent = [*(examples(stage.sent, through) for stage in stages[:-1]), (torch.zeros(()),)]  # the loss
             received = [examples(stage.received, through) for stage in stages]
-            _check_parts(rows, received)
             self._stages = [
                 _TimedStage(
                     self._modules[number], number, len(stages), process.device,
@@ -136,7 +150,7 @@ class PipelinedStep:
         if self._place is None:
             return 0.0
         rank, replica = self._place
-        parts = divided(divided(inputs, self._replicas)[replica], self._micro_batches)
+        parts = parts_of_replica(inputs, self._samples, self._replicas, replica, self._micro_batches)
         for stage, module in zip(self._stages, self._modules.values(), strict=True):
             module.begin_step(parts)
             stage.passes = None if record is None else []
@@ -229,21 +243,21 @@ def _place(rows: ScheduleRows, device: int) -> tuple[int, int] | None:
     return None
 
 
-def _program_of_part(program: CapturedProgram, parts: int, process: Process) -> CapturedProgram:
-    """The same model, captured with one of equal parts of its inputs, which the process keeps for other plans."""
+def _program_of_part(program: CapturedProgram, parts: int, kept: dict[object, object]) -> CapturedProgram:
+    """The same model, captured with one of equal parts of its inputs, which is kept for other plans."""
     if parts == 1:
         return program
-    kept = process.kept.get(("part", parts))
-    if isinstance(kept, tuple) and kept[0] is program:
-        return kept[1]  # type: ignore[no-any-return]  # as it was kept
+    found = kept.get(("part", parts))
+    if isinstance(found, tuple) and found[0] is program:
+        return found[1]  # type: ignore[no-any-return]  # as it was kept
+    check_divisible(program)
     example = program.example
-    check_samples_first(example)
-    leaves = tree_leaves((example.args, example.kwargs))
-    part = dict(divided({leaf: leaves[leaf] for leaf in program.leaves}, parts)[0])
+    given = tensors_in((example.args, example.kwargs))
+    part = dict(divided({leaf: given[leaf] for leaf in program.leaves}, parts, example.samples)[0])
     part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
     args, kwargs = program.arguments(part)
     small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=example.samples // parts))
-    process.kept["part", parts] = program, small
+    kept["part", parts] = program, small
     return small
 
 
@@ -297,7 +311,7 @@ def _holders(stages: list[StageProgram], rows: ScheduleRows, trained: frozenset[
     return {name: tuple(sorted(devices)) for name, devices in found.items()}
 
 
-def _check_parts(rows: ScheduleRows, received: list[tuple[Tensor, ...]]) -> None:
+def _check_backward(rows: ScheduleRows, received: list[tuple[Tensor, ...]]) -> None:
     """Raise InputError if weight gradients are run apart in a stage that sends no gradients back."""
     apart = {each.stage for passes in rows.passes for each in passes if each.kind in PARTS_OF_BACKWARD}
     for number in sorted(apart - {0}):

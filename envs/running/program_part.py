@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from graphs.capture.own_functions import OwnCall
 
 aten = torch.ops.aten
 
@@ -33,6 +36,7 @@ class ProgramPart:
     outputs: tuple[Node, ...]  # what the loss adds up, if it is one of the ops
     updates: Mapping[str, Node]  # the new values of buffers, by name
     stopped: frozenset[Node] | set[Node] = frozenset()  # those nodes through which no gradient goes back
+    own_calls: tuple[OwnCall, ...] = ()  # of functions with their own backward pass, which it calls
 
     @property
     def placeholders(self) -> tuple[Node, ...]:
@@ -58,7 +62,12 @@ class ProgramPart:
                 return made[value]
             return device if isinstance(value, torch.device) else value
 
+        calls = {node: call for call in self.own_calls for node in call.nodes}
         for node in self.nodes:
+            if node in calls:
+                if node not in made:
+                    made |= _called(calls[node], graph, made)
+                continue
             args, kwargs = tree_map(replaced, (tuple(node.args), dict(node.kwargs)))
             made[node] = graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]  # a function
             if node in self.stopped:
@@ -72,3 +81,24 @@ class ProgramPart:
             returned.append(loss)
         graph.output(tuple(returned))
         return GraphModule({}, graph)
+
+
+def _called(call: OwnCall, graph: Graph, made: Mapping[Node, Node]) -> dict[Node, Node]:
+    """A custom function is applied to tensors that a graph has made: the nodes of what it returns, by the program's."""
+    leaves, tree = tree_flatten(call.arguments)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Node)]
+
+    def apply(*tensors: Tensor) -> Any:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        return call.function.apply(*tree_unflatten(given, tree))  # type: ignore[attr-defined]  # of a Function
+
+    applied = graph.call_function(apply, tuple(made[leaves[place]] for place in places))
+    found = dict.fromkeys(call.nodes, applied)  # of which none is read but those that are returned
+    if isinstance(call.returned, Node):
+        return found | {call.returned: applied}
+    parts = enumerate(call.returned)
+    return found | {
+        node: graph.call_function(getitem, (applied, place)) for place, node in parts if isinstance(node, Node)
+    }

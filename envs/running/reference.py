@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
-from envs.running.model_data import Batch, divided
+from envs.running.divided_batch import parts_of_replica
+from envs.running.model_data import Batch
 from envs.running.same_draws import SameDraws
 
 TOLERANCE = 1e-3
@@ -72,9 +73,9 @@ def unplaced(
     first = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     total = 0.0
     with SameDraws() as draws:
-        for replica in reversed(divided(batch, replicas)):  # the first replica's buffers stay
+        for replica in reversed(range(replicas)):  # the first one's buffers stay
             _restore(module, first)
-            for part in divided(replica, micro_batches):
+            for part in parts_of_replica(batch, program.example.samples, replicas, replica, micro_batches):
                 loss = _loss(program, module, part)
                 loss = loss / (replicas * micro_batches) if program.returns_loss else loss
                 loss.backward()  # type: ignore[no-untyped-call]

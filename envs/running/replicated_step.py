@@ -19,7 +19,7 @@ from envs.pass_orders import Pass, PassKind
 from envs.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
-from envs.running.model_data import check_samples_first, divided
+from envs.running.divided_batch import check_divisible, parts_of_replica
 from envs.running.pass_records import PassRecords
 from envs.running.pipelined_step import MadeOptimizer, check_pipeline
 from envs.running.processes import Process
@@ -47,7 +47,7 @@ class ReplicatedStep:
     ) -> None:
         """All processes make theirs together. Raises InputError for a plan that cannot be run."""
         (devices,) = check_pipeline(problem, plan).devices
-        check_samples_first(program.example)
+        check_divisible(program)
         self.laid = LaidOut.of(problem, plan)
         assert self.laid.expansion is not None  # it has replicas
         devices = tuple(sorted(devices))
@@ -76,7 +76,8 @@ class ReplicatedStep:
         """One step (`envs.running.running_step`)."""
         if self._replica < 0:
             return 0.0
-        parts = divided(divided(inputs, self._replicas)[self._replica], self._micro_batches)
+        samples = self._program.example.samples
+        parts = parts_of_replica(inputs, samples, self._replicas, self._replica, self._micro_batches)
         self._optimizer.zero_grad()
         total = 0.0
         for number, part in enumerate(parts):

@@ -73,10 +73,13 @@ def forward(
     gives: Sequence[tuple[int, int]],
     keeps: Sequence[int],
     kept: int,
+    *,
+    drops: bool = True,
 ) -> Compute:
     """A forward op, which takes tensors from slots, and puts them into slots by (position, slot).
 
     `cut` are the positions of what it takes whose gradients are wanted, `keeps` of what it makes whose will arrive.
+    Memory of what is taken is dropped unless autograd has saved it; a custom function may have it without autograd.
     """
 
     def compute(slots: Slots) -> None:
@@ -91,7 +94,7 @@ def forward(
         edges = [_edge(made[position]) for position in keeps]
         del made
         leaves = [taken[position] for position in cut]
-        for leaf in leaves:
+        for leaf in leaves if drops else ():
             if leaf._use_count() <= _uses_of_unsaved():
                 leaf.data = _nothing(leaf.dtype, leaf.device)
         slots[kept] = edges, leaves

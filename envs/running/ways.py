@@ -6,14 +6,18 @@ from envs.expansion.layout import Layout
 from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
+from envs.running.divided_batch import check_divisible
+from envs.running.gradient_ops import GradientOps
 from envs.running.op_step import OpStep
 from envs.running.partitioned_step import PartitionedStep
-from envs.running.pipelined_step import PipelinedStep, check_pipeline
+from envs.running.pipelined_step import PipelinedStep, check_pipeline, stages_of
 from envs.running.processes import Process
 from envs.running.replicated_step import ReplicatedStep, is_replicated
 from envs.running.running_step import RunningStep
 from envs.running.tensor_placements import TensorPlacements
+from envs.running.training_job import Training
 from envs.simulation.simulator import LaidOut
+from graphs.capture.examples import example_of
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
@@ -29,6 +33,22 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
         TensorPlacements(problem, plan)
     elif not plan.is_placement:
         check_pipeline(problem, plan)
+
+
+def check_model(training: Training, problem: Problem, plan: Plan) -> None:
+    """Capture the model in this process, and raise InputError if it cannot be run by a plan.
+
+    So what processes would refuse together is refused before any of them is started.
+    """
+    check_can_run(problem, plan)
+    program = CapturedProgram.of(example_of(training.model, training.samples))
+    program.check(problem.graph)
+    if plan.is_placement:
+        GradientOps(program, problem.graph)
+    elif not plan.split and is_replicated(problem, plan):
+        check_divisible(program)
+    elif not plan.split:
+        stages_of(program, problem, plan, {})
 
 
 def step_of(program: CapturedProgram, problem: Problem, plan: Plan, process: Process, adam: Adam) -> RunningStep:

@@ -94,8 +94,10 @@ def _measured(
     """Run a plan in processes of their own."""
     from envs.running.measured_run import run_plan
     from envs.running.processes import Workers
+    from envs.running.ways import check_model
     from evaluation.measured_plan import MeasuredPlan
 
+    check_model(training, planned.problem, planned.plan)
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with Workers(devices) as workers:
         with waiting(f"running {planned.problem.name}"):

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 Apply = Callable[..., Any]
 Mode = Callable[[], AbstractContextManager[object]]
 
 _OF_OPERATIONS = "GeneratedBackwardFor_"  # what torch.library makes of an operation whose gradient is registered
+
+
+@dataclass(frozen=True, eq=False)
+class OwnCall:
+    """A call of a custom function that sends gradients back."""
+
+    function: type
+    line: str  # of the user's code that calls it; "" if there is none
+    arguments: tuple[Any, ...]  # with a node in place of each tensor
+    nodes: tuple[Node, ...]  # what its forward pass runs
+    returned: Any  # a node, or a tuple with nodes in place of tensors
+    is_pure: bool  # whether it leaves its arguments as they are
+
+    @property
+    def called(self) -> str:
+        """What it is and where: "Swish at model.py:12"."""
+        return f"{self.function.__name__}{f' at {self.line}' if self.line else ''}"
 
 
 @contextmanager

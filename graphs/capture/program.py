@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from graphs.capture.checkpoints import CheckpointedNodes
+from graphs.capture.own_functions import OwnCall
 from graphs.op_graph import Call
 
 
@@ -28,8 +29,7 @@ class TracedProgram:
     own: Set[Node] = frozenset()  # those of them in custom functions, which send gradients whatever they compute
     cuts: Set[tuple[Node, Node]] = frozenset()  # what a node of a custom function reads without giving it a gradient
     leaves: Set[Node] = frozenset()  # those of them that are given a gradient by themselves, `x.requires_grad_()`
-    own_functions: Mapping[Call, str] = field(default_factory=dict)
-    """The calls of functions whose backward pass the user has written, and the lines that call them."""
+    own_calls: Sequence[OwnCall] = ()  # of functions whose backward pass the user has written
     hooks: Sequence[str] = ()  # the lines that put hooks on gradients, which are not captured; "" of a module's hook
     trained: Sequence[Node] = ()  # the outputs whose sum is the loss
     checkpoints: Sequence[CheckpointedNodes] = ()

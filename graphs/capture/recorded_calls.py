@@ -51,7 +51,6 @@ class RecordedCalls(FunctionCalls):
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(paths)
         self.hooks: list[str] = []  # the lines that put hooks on gradients, "" of a module's backward hook
-        self.own_functions: dict[Call, str] = {}  # calls of functions with their own backward pass, and their lines
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the call returns. Raises Unrecorded, or Untraceable, for one that cannot be followed."""
@@ -67,7 +66,7 @@ class RecordedCalls(FunctionCalls):
                 "operation is seen; use torch.func.grad, which is captured, or capture the module without them"
             )
         if function is Tensor.register_hook:
-            self.hooks.append(_line())
+            self.hooks.append(current_line())
             return RemovableHandle(OrderedDict())
         if function is Tensor.retain_grad:
             return None
@@ -80,14 +79,13 @@ class RecordedCalls(FunctionCalls):
             self.current = None
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function with its own backward pass returns; the line that calls it is noted."""
-        self.own_functions[call] = _line()
+        """What a function with its own backward pass returns."""
         if function is BackwardHookFunction:
             self.hooks.append("")
         return super().apply(call, function, args, kwargs)
 
 
-def _line() -> str:
+def current_line() -> str:
     """The line of the user's code that runs."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
     return users_line(frames[::-1], libraries=True)

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Node
+from torch.utils._pytree import tree_map_only
 
 from graphs.capture.checkpoints import NESTED, CheckpointedNodes, reentrant
 from graphs.capture.gradient_rules import sends_gradients
-from graphs.capture.own_functions import Mode, asking, own_gradients
+from graphs.capture.own_functions import Mode, OwnCall, asking, own_gradients
+from graphs.capture.recorded_calls import current_line
 
 _ALONE = "or capture the forward pass alone, with --no-training (in Python, training=False)"
 _FAILS = (
@@ -40,6 +42,7 @@ class RecordedGradients:
         self.leaves: set[Node] = set()  # those of them that are given a gradient by themselves
         self.checkpoints: list[CheckpointedNodes] = []
         self.unknown = ""  # why it is not known what is trained
+        self.own_calls: list[OwnCall] = []
         self.own: set[Node] = set()  # those of custom functions that gradients flow through, whatever they compute
         self.cuts: set[tuple[Node, Node]] = set()  # what a node reads that gets no gradient from it
         self._requires, self._node_of, self._mode = requires, node_of, mode
@@ -57,7 +60,7 @@ class RecordedGradients:
         """What a `TracedProgram` holds of it, by the names of its fields."""
         return {
             "requires_grad": self.requires_grad, "leaves": self.leaves, "own": self.own, "cuts": self.cuts,
-            "checkpoints": self.checkpoints, "unknown": self.unknown,
+            "checkpoints": self.checkpoints, "unknown": self.unknown, "own_calls": self.own_calls,
         }  # fmt: skip
 
     def note(self, node: Node, out: object) -> None:
@@ -90,11 +93,18 @@ class RecordedGradients:
         outer, self._function = self._function, list[Node]()
         before, self._around = self._around, False
         try:
+            given = tree_map_only(Tensor, self._node_of, args) if asked else ()
             with asking(asked):
                 returned = apply(*args)
             if asked:
                 self._connect(function, self._function, args, returned)
+                made = tree_map_only(Tensor, self._node_of, returned)
+                is_pure = tree_map_only(Tensor, self._node_of, args) == given
+                nodes = tuple(self._function)
+                self.own_calls.append(OwnCall(function, current_line(), given, nodes, made, is_pure))
         finally:
+            if outer is not None:
+                outer += self._function
             self._function, self._around = outer, before
         return returned
 

@@ -101,7 +101,6 @@ def record(
         names=names,
         inputs=_inputs(recorder, stand_ins),
         **recorder.gradients.found,
-        own_functions=calls.own_functions,
         hooks=calls.hooks,
         trained=recorder.read(trained(returned, results, recorder.requires)),
         changed=changed,

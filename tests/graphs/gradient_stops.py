@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from tests.graphs.custom_functions import Binary, Doubled, Flat, Product, Reversal, Rounded, Sign, Swish
 
 WIDTH, ROWS = 16, 8
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
@@ -149,55 +150,25 @@ CHECKPOINTS: dict[str, Make] = {
 }
 
 
-class Reversal(torch.autograd.Function):
-    """The same, with the gradient's sign changed (Ganin and Lempitsky 2015)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return -gradient
-
-
-class Binary(torch.autograd.Function):
-    """Whether numbers are above zero, with the gradient of the identity, and a scale that gets none."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(scale)
-        return (x > 0).to(x.dtype) * scale
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (scale,) = ctx.saved_tensors
-        return gradient * scale, None
-
-
-class Product(torch.autograd.Function):
-    """A linear layer with its own backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        return gradient @ weight, gradient.T @ x
-
-
-# bound to names, as is usual
-reversal: Callable[..., Tensor] = Reversal.apply
+reversal: Callable[..., Tensor] = Reversal.apply  # bound to names, as is usual
 binary: Callable[..., Tensor] = Binary.apply
 product: Callable[..., Tensor] = Product.apply
+
+
+def _swish(m: Three, x: Tensor) -> Tensor:
+    gated, gate = Swish.apply(m.a(x), m.b(x))  # type: ignore[no-untyped-call]
+    return m.c(torch.tanh(gated)) * gate  # type: ignore[no-any-return]
+
 
 OWN: dict[str, Make] = {
     "reversal": three(lambda m, x: m.b(x).sum() + m.c(reversal(m.a(x))).sum()),
     "straight-through": three(lambda m, x: m.c(binary(m.a(x), m.b(x).abs()))),
     "a product": three(lambda m, x: m.c(product(m.a(x), m.b.weight))),
+    "one operation": three(lambda m, x: m.c(Sign.apply(m.a(x)) * m.b(x))),  # type: ignore[no-untyped-call]
+    "several operations": three(lambda m, x: m.c(Rounded.apply(m.a(x), 8))),  # type: ignore[no-untyped-call]
+    "several results": three(_swish),
+    "the input": three(lambda m, x: m.c(Doubled.apply(m.a(x)))),  # type: ignore[no-untyped-call]
+    "a view": three(lambda m, x: m.c(Flat.apply(torch.tanh(m.a(x))).view(ROWS, WIDTH))),  # type: ignore[no-untyped-call]
 }
 
 STOPS: dict[str, Make] = {

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from envs.running.model_data import check_samples_first
+from envs.running.captured_program import CapturedProgram
+from envs.running.divided_batch import check_divisible
 from graphs.capture.examples import given_example
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
@@ -117,9 +118,9 @@ def test_a_run_does_not_divide_steps() -> None:
             given_example((Last(nn.LSTM(WIDTH, WIDTH, batch_first=given)), (sequences(),)), "given", name="given")
             for given in (True, False)
         )
-    check_samples_first(first)
+    check_divisible(CapturedProgram.of(first))
     with pytest.raises(InputError, match="which is dimension 1 of the model's inputs, and runs divide the first one"):
-        check_samples_first(second)
+        check_divisible(CapturedProgram.of(second))
 
 
 @pytest.mark.parametrize("family", ["rnnlm", "gnmt"])

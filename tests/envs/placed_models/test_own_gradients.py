@@ -15,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from envs.placed_models.call_placement import CallPlacement, on_calls
 from envs.placed_models.copies import Copier
@@ -26,85 +25,9 @@ from graphs.capture.training_step import training_step
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import loss_of, random_run
+from tests.graphs.custom_functions import Doubled, Flat, InPlace, Reversal, Rounded, Swish
 
 WIDTH = 4
-
-
-class Reversed(Function):
-    """A view, whose gradient is reversed."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return -gradient
-
-
-class Doubled(Function):
-    """The input itself, whose gradient is doubled."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return 2 * gradient
-
-
-class Flat(Function):
-    """A view of another shape."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.shape = x.shape
-        return x.reshape(-1)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return 3 * gradient.view(ctx.shape)
-
-
-class Rounded(Function):
-    """A step, with the gradient of the line through it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return torch.round(x * 4) / 4
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-class Swish(Function):
-    """Several calls, whose backward reads what was given and what was made between."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        gate = torch.sigmoid(y)
-        ctx.save_for_backward(x, gate)
-        return x * gate, gate + 1
-
-    @staticmethod
-    def backward(ctx: Any, of_product: Tensor, of_gate: Tensor) -> tuple[Tensor, Tensor]:
-        x, gate = ctx.saved_tensors
-        return of_product * gate, (of_product * x + of_gate) * gate * (1 - gate)
-
-
-class InPlace(Function):
-    """Changes its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.mark_dirty(x.mul_(2))
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return 5 * gradient
 
 
 class Doing(nn.Module):
@@ -139,8 +62,8 @@ def _in_place(x: Tensor, layer: nn.Module) -> Tensor:
 Step = Callable[[Tensor, nn.Module], Tensor]
 STEPS: dict[str, Step] = {
     "linear": lambda x, layer: layer(x).tanh(),
-    "reversed": lambda x, layer: layer(Reversed.apply(x)),  # type: ignore[no-untyped-call]
-    "reversed after": lambda x, layer: Reversed.apply(layer(x)),  # type: ignore[no-untyped-call]
+    "reversed": lambda x, layer: layer(Reversal.apply(x)),  # type: ignore[no-untyped-call]
+    "reversed after": lambda x, layer: Reversal.apply(layer(x)),  # type: ignore[no-untyped-call]
     "doubled": lambda x, layer: layer(Doubled.apply(x)),  # type: ignore[no-untyped-call]
     "flat": lambda x, layer: layer(Flat.apply(x).view(-1, WIDTH)),  # type: ignore[no-untyped-call]
     "rounded": lambda x, layer: layer(Rounded.apply(x)),  # type: ignore[no-untyped-call]

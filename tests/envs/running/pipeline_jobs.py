@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -26,8 +26,10 @@ from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MODELS as COMMON
 from tests.envs.placed_models.models import WIDTH, WORDS, Made
-from tests.envs.running.stopped import STOPPED
+from tests.envs.running.trained_models import STOPPED, stopped
+from tests.graphs.gradient_stops import OWN
 
+NAMES = (*STOPPED, *(f"own: {name}" for name in OWN))  # of models of rows
 SAMPLES, STEPS, RATE, PROCESSES = 8, 5, 1e-3, 4
 Arrays = dict[str, np.ndarray]
 
@@ -51,17 +53,16 @@ def attention() -> Made:
     return model, lambda batch, random: {"input": torch.randint(0, WORDS, (batch, 3), generator=random)}
 
 
-def stopped(name: str) -> Callable[[], Made]:
-    """A model that stops gradients."""
+def in_rows(name: str) -> Made:
+    """A model that stops gradients, or calls custom functions."""
+    example = stopped(name)
+    [x] = example.args
+    assert isinstance(x, Tensor)
+    width = x.shape[1]
+    return example.module, lambda batch, random: {"x": torch.randn(batch, width, generator=random)}
 
-    def make() -> Made:
-        model, [x] = STOPPED[name]()
-        return model, lambda batch, random: {"x": torch.randn(batch, x.shape[1], generator=random)}
 
-    return make
-
-
-MODELS = COMMON | {"translator": translator, "attention": attention} | {name: stopped(name) for name in STOPPED}
+MODELS = COMMON | {"translator": translator, "attention": attention} | {name: partial(in_rows, name) for name in NAMES}
 
 
 @dataclass(frozen=True)

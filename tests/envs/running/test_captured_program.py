@@ -20,8 +20,8 @@ from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 from tests.envs.placed_models.models import BATCH, MODELS
-from tests.envs.running.stopped import OWN
 from tests.envs.running.trained_models import EXAMPLES, called, program_of
+from tests.graphs.gradient_stops import OWN
 
 CPU = torch.device("cpu")
 
@@ -154,14 +154,17 @@ def test_what_cannot_be_run_apart_is_refused(through_a_view: bool, sentence: str
         CapturedProgram.of(Example(Odd(through_a_view=through_a_view), (torch.ones(2, 4),), {}, "odd"))
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_backward_pass_of_the_users_is_refused_with_the_line_that_calls_it(name: str) -> None:
+@pytest.mark.parametrize("name", ["several operations", "several results", "straight-through"])
+def test_a_function_in_several_parts_is_refused_with_the_line_that_calls_it(name: str) -> None:
     model, inputs = OWN[name]()
     program = CapturedProgram.of(Example(model, inputs, {}, name))
-    with pytest.raises(
-        InputError, match=rf"{name}: \w+\.apply at tests/envs/running/stopped.py:\d+ has a backward pass of"
-    ):
+    sentence = (
+        rf"{name}: \w+ at tests/graphs/gradient_stops.py:\d+ has a backward pass of its own, and the plan runs its "
+        "forward pass, or what reads that, in several parts; run it by data parallelism or"
+    )
+    with pytest.raises(InputError, match=sentence):
         GradientOps(program, program.step)
+    program.check_parts([program.part(range(program.loss + 1))])
 
 
 def test_a_graph_of_another_model_or_batch_is_refused() -> None:

@@ -1,13 +1,12 @@
 """Every process has the same model and the same batches; batches that were not planned for are refused."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from envs.running.model_data import batches, divided, seeded_example
+from envs.running.model_data import batches, seeded_example
 from graphs.foundation.errors import InputError, UserCodeError
 
 MODEL = """
@@ -100,13 +99,3 @@ def test_batches_that_were_not_planned_for_are_refused(what: str, sentence: str,
 def test_what_the_users_code_raises_names_its_line(files: Path) -> None:
     with pytest.raises(UserCodeError, match=r"data.py:17: KeyError: 'x'"):
         next(batches(seeded_example(f"{files}/model.py:model", 0), f"{files}/data.py:wrong"))
-
-
-def test_a_batch_is_divided_by_its_samples_alone() -> None:
-    batch: Any = {0: torch.arange(6).reshape(6, 1), 1: torch.ones(2), 2: torch.tensor(3.0)}
-    parts = divided(batch, 3)
-    assert [part[0].flatten().tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
-    assert all(part[1] is batch[1] and part[2] is batch[2] for part in parts)
-    assert divided(batch, 1) == [batch]
-    with pytest.raises(InputError, match="6 samples cannot be divided into 4 equal parts"):
-        divided(batch, 4)

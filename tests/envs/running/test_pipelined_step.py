@@ -26,7 +26,7 @@ from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 from tests.envs.running.pipeline_jobs import PROCESSES, RATE, STEPS, Case, Result, Trainings, unplaced
-from tests.envs.running.stopped import STOPPED
+from tests.envs.running.trained_models import STOPPED
 
 TWO, THREE = ((0,), (1,)), ((0,), (1,), (2,))
 
@@ -73,10 +73,15 @@ CASES = (
     Case("gpt", interleaved(2), "interleaved", frozen=1),
     Case("gpt", ((0,),), micro_batches=2, replicas=2, frozen=2),
     Case("attention", THREE, "early_backward_a", micro_batches=8),  # of one sample
-    *(Case(name, THREE, "early_backward_a") for name in STOPPED if name != "checkpointed"),
-    Case("quantised", interleaved(2), "interleaved", recompute=(1,)),
-    Case("adversarial", TWO, "zb_h1"),
-    Case("teacher", ((0,),), micro_batches=2, replicas=2),
+    *(Case(name, THREE, "early_backward_a") for name in STOPPED if name != "checkpoint"),
+    Case("vq-vae", interleaved(2), "interleaved", recompute=(1,)),
+    Case("gan", TWO, "zb_h1"),
+    Case("no_grad", ((0,),), micro_batches=2, replicas=2),
+    Case("own: reversal", TWO, "early_backward_a"),
+    Case("own: a product", TWO, "early_backward_a", recompute=(0,)),
+    Case("own: one operation", TWO, "zb_h1"),
+    Case("own: several operations", ((0,),), as_pipeline=True),
+    Case("own: several results", ((0,),), as_pipeline=True),
     *(random_case(seed) for seed in range(examples(6, 2))),
 )
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from envs.running.captured_program import CapturedProgram
-from graphs.capture.examples import Example
+from graphs.capture.examples import Example, with_data
 from tests.envs.placed_models.models import BATCH, MODELS, WIDTH, WORDS
-from tests.envs.running.stopped import STOPPED
+from tests.graphs.gradient_stops import CHECKPOINTS, OWN, STOPS
 
 
 class Squares(nn.Module):
@@ -138,18 +138,27 @@ def _wholes() -> Example:
     return Example(Wholes(), (_floats(BATCH, WIDTH), _floats(BATCH, WIDTH)), {}, "wholes", BATCH)
 
 
-def _stopped(name: str) -> Callable[[], Example]:
-    def make() -> Example:
-        model, inputs = STOPPED[name]()
-        return Example(model, inputs, {}, name, len(inputs[0]))
+STOPPED = {
+    name: STOPS[name]
+    for name in (
+        "detach, with another reader", "no_grad", "inference_mode", "gan", "straight-through", "vq-vae", "first frozen",
+        "adapter", "weight.detach",
+    )
+} | {"checkpoint": CHECKPOINTS["not reentrant"]}  # fmt: skip
+CALLED = {f"own: {name}": OWN[name] for name in ("reversal", "a product", "one operation", "the input", "a view")}
+"""Models that call custom functions of at most one operation, which may be any part by itself."""
 
-    return make
+
+def stopped(name: str) -> Example:
+    """A model that stops gradients, or calls custom functions, with data."""
+    model, inputs = (STOPPED | CALLED | {f"own: {each}": make for each, make in OWN.items()})[name]()
+    return with_data(Example(model, inputs, {}, name, len(inputs[0])), seed=3)
 
 
 EXAMPLES: dict[str, Callable[[], Example]] = {
     "mlp": _mlp, "gpt": _gpt, "conv": _of("conv"), "bert": _of("bert"), "experts": _of("experts"),
     "recurrent": _recurrent, "twice": _twice, "views": _views, "wholes": _wholes,
-    **{name: _stopped(name) for name in STOPPED},
+    **{name: partial(stopped, name) for name in STOPPED | CALLED},
 }  # fmt: skip
 
 

@@ -1,0 +1,56 @@
+"""Divided batches: the parts of its inputs that replicas and micro-batches run a model with."""
+
+from __future__ import annotations
+
+import torch
+
+from envs.running.captured_program import CapturedProgram
+from envs.running.model_data import Batch
+from graphs.foundation.errors import InputError
+
+aten = torch.ops.aten
+
+_BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+_OFFSETS = 2  # the argument's position
+
+
+def check_divisible(program: CapturedProgram) -> None:
+    """Raise InputError for a model whose batch cannot be divided by the first dimension of its inputs."""
+    name, dimension = program.example.name, program.example.batch_dim
+    if dimension:
+        raise InputError(
+            f"{name}: the plan divides the batch, which is dimension {dimension} of the model's inputs, and runs "
+            "divide the first one; let the model take samples first (batch_first=True)"
+        )
+    for node in program.builder.program.nodes:
+        if node.target in _BAGS and program.inputs_of(node.args[_OFFSETS]):
+            module = list(node.meta["nn_module_stack"].values())[-1][0]
+            raise InputError(
+                f"{name}: the offsets of the EmbeddingBag {module!r} are an input, and number the rows of the whole "
+                "batch, which the plan divides; give each sample as many rows, as an input of two dimensions without "
+                "offsets, or take a plan that places ops"
+            )
+
+
+def divided(batch: Batch, parts: int, samples: int) -> list[Batch]:
+    """A batch of some samples in equal parts, by the first dimension of all tensors that have as many.
+
+    Raises InputError if they cannot be equal.
+    """
+    if parts == 1:
+        return [batch]
+    if samples % parts or not samples:
+        raise InputError(f"a batch of {samples} samples cannot be divided into {parts} equal parts")
+    size = samples // parts
+    return [
+        {
+            number: tensor[part * size : (part + 1) * size] if tensor.dim() and len(tensor) == samples else tensor
+            for number, tensor in batch.items()
+        }
+        for part in range(parts)
+    ]
+
+
+def parts_of_replica(batch: Batch, samples: int, replicas: int, replica: int, micro_batches: int) -> list[Batch]:
+    """The micro-batches of one of several replicas. Raises InputError if parts cannot be equal."""
+    return divided(divided(batch, replicas, samples)[replica], micro_batches, samples // replicas)
