@@ -59,7 +59,32 @@ def run_by_plan(
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
     model.forward = PlacedForward(model, placement, Copier(places), defer_weight_gradients)
+    said = set[str]()
+    for path, part in model.named_modules():
+        if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):
+            part.register_forward_pre_hook(CalledAlone(path, said))
     return model
+
+
+class CalledAlone:
+    """A hook on a part of a model that is run by a plan: it warns, once, if a part is called without the model."""
+
+    def __init__(self, path: str, said: set[str]) -> None:
+        """`said` is that of all parts: the paths of those that a warning has named."""
+        self._path, self._said = path, said
+
+    def __call__(self, part: nn.Module, _: object) -> None:
+        """What PyTorch calls before it runs the part."""
+        if self._said or _entered():
+            return
+        self._said.add(self._path)
+        warnings.warn(
+            f"{self._path!r}, a {type(part).__name__}, is called without the model that was given to parallelize, so "
+            "that the plan does not run it: it runs where its inputs and weights are; call the model, or plan this "
+            "part and give that to parallelize",
+            UnknownCallWarning,
+            stacklevel=5,
+        )
 
 
 @contextmanager

@@ -75,8 +75,17 @@ class CapturedProgram:
         return cls(example, builder, step, GradientFlow.of(forward))
 
     def check_parts(self, parts: Sequence[ProgramPart]) -> None:
-        """Raise InputError if a custom function cannot be called by one of some parts, which together are the model."""
+        """Raise InputError if some parts, which together are the model, do not have the gradients that it has.
+
+        So it is if none of them can call a custom function.
+        """
         program = self.builder.program
+        if program.unseen:
+            raise InputError(
+                f"{self.example.name}: {program.unseen[0]} changes a tensor in place where autograd does not see it "
+                "(no_grad), and op placements and pipelines run operations with their gradients; make another tensor "
+                "of it, or run it by data parallelism or, in your own loop, with `parallelize`"
+            )
         given = program.parameters.keys() | self._buffer_nodes.keys() | self._leaf_nodes.keys()
         for call in program.own_calls:
             homes = sum(call in part.own_calls for part in parts)

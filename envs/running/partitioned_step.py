@@ -11,12 +11,14 @@ normalise their own part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
@@ -80,13 +82,8 @@ class PartitionedStep:
         if self._optimizer is None:
             return 0.0
         times, parts = [now(self.device)], OnParts()
-        attention = attention_kernels(self.program.builder, self.device)
-        with implicit_replication(), attention, parts, MeanLosses():
-            try:
-                loss = self._loss(inputs, lambda: times.append(now(self.device)))
-            except (NotImplementedError, RuntimeError) as error:
-                name = self.program.example.name
-                raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
+        with self._running(parts):
+            loss = self._loss(inputs, lambda: times.append(now(self.device)))
             self._add_up()
             times.append(now(self.device))
             self._optimizer.step()
@@ -97,6 +94,29 @@ class PartitionedStep:
             first = len(PHASES) * sorted(self._said.devices).index(self._mesh.get_rank())
             record.spans += [Span(first + k, *times[k : k + 2]) for k in range(len(PHASES))]
         return value if self._is_first else 0.0
+
+    def check_passes(self, inputs: Mapping[int, Tensor], mode: FakeTensorMode) -> None:
+        """Run both passes in a mode without data, as far as they ask for none; the step cannot be run after that.
+
+        Raises InputError for an operation that DTensor cannot run on what it would be given.
+        """
+        for held in (self._weights, self._buffers):
+            held.update({name: mode.from_tensor(tensor) for name, tensor in held.items()})  # type: ignore[misc]
+        given = {leaf: mode.from_tensor(tensor) for leaf, tensor in inputs.items()}
+        with mode, self._running(OnParts()), suppress(DataDependentOutputException, DynamicOutputShapeException):
+            self._loss(given, lambda: None)
+            self._add_up()
+
+    @contextmanager
+    def _running(self, parts: OnParts) -> Iterator[None]:
+        """Inside, the model runs on DTensors. What these cannot run is raised as an InputError."""
+        attention = attention_kernels(self.program.builder, self.device)
+        with implicit_replication(), attention, parts, MeanLosses():
+            try:
+                yield
+            except (NotImplementedError, RuntimeError) as error:
+                name = self.program.example.name
+                raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
 
     def _loss(self, inputs: Mapping[int, Tensor], between: Callable[[], None]) -> DTensor:
         """The loss, whose backward pass has run; `between` is called before that."""

@@ -7,7 +7,9 @@ from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.divided_batch import check_divisible
+from envs.running.dry_step import check_partitioned
 from envs.running.gradient_ops import GradientOps
+from envs.running.model_data import batches
 from envs.running.op_step import OpStep
 from envs.running.partitioned_step import PartitionedStep
 from envs.running.pipelined_step import PipelinedStep, check_pipeline, stages_of
@@ -17,7 +19,7 @@ from envs.running.running_step import RunningStep
 from envs.running.tensor_placements import TensorPlacements
 from envs.running.training_job import Training
 from envs.simulation.simulator import LaidOut
-from graphs.capture.examples import example_of
+from graphs.capture.examples import example_of, with_data
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
@@ -41,13 +43,16 @@ def check_model(training: Training, problem: Problem, plan: Plan) -> None:
     So what processes would refuse together is refused before any of them is started.
     """
     check_can_run(problem, plan)
-    program = CapturedProgram.of(example_of(training.model, training.samples))
+    example = example_of(training.model, training.samples)
+    program = CapturedProgram.of(with_data(example, training.seed) if plan.split else example)
     program.check(problem.graph)
     if plan.is_placement:
         GradientOps(program, problem.graph)
-    elif not plan.split and is_replicated(problem, plan):
+    elif plan.split:
+        check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
+    elif is_replicated(problem, plan):
         check_divisible(program)
-    elif not plan.split:
+    else:
         stages_of(program, problem, plan, {})
 
 

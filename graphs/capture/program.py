@@ -29,6 +29,8 @@ class TracedProgram:
     own: Set[Node] = frozenset()  # those of them in custom functions, which send gradients whatever they compute
     cuts: Set[tuple[Node, Node]] = frozenset()  # what a node of a custom function reads without giving it a gradient
     leaves: Set[Node] = frozenset()  # those of them that are given a gradient by themselves, `x.requires_grad_()`
+    unseen: Sequence[str] = ()
+    """The lines that change a tensor with a gradient in place in `no_grad`: its gradient stays that of before."""
     own_calls: Sequence[OwnCall] = ()  # of functions whose backward pass the user has written
     hooks: Sequence[str] = ()  # the lines that put hooks on gradients, which are not captured; "" of a module's hook
     trained: Sequence[Node] = ()  # the outputs whose sum is the loss

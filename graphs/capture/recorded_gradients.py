@@ -43,6 +43,7 @@ class RecordedGradients:
         self.checkpoints: list[CheckpointedNodes] = []
         self.unknown = ""  # why it is not known what is trained
         self.own_calls: list[OwnCall] = []
+        self.unseen: list[str] = []  # the lines that change a tensor in place without autograd
         self.own: set[Node] = set()  # those of custom functions that gradients flow through, whatever they compute
         self.cuts: set[tuple[Node, Node]] = set()  # what a node reads that gets no gradient from it
         self._requires, self._node_of, self._mode = requires, node_of, mode
@@ -61,6 +62,7 @@ class RecordedGradients:
         return {
             "requires_grad": self.requires_grad, "leaves": self.leaves, "own": self.own, "cuts": self.cuts,
             "checkpoints": self.checkpoints, "unknown": self.unknown, "own_calls": self.own_calls,
+            "unseen": self.unseen,
         }  # fmt: skip
 
     def note(self, node: Node, out: object) -> None:

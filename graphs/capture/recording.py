@@ -41,7 +41,7 @@ from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes, of_attention
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
-from graphs.capture.recorded_calls import RecordedCalls, Unrecorded
+from graphs.capture.recorded_calls import RecordedCalls, Unrecorded, current_line
 from graphs.capture.recorded_gradients import RecordedGradients
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
 from graphs.op_graph import Call
@@ -247,6 +247,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Unrecorded(f"{func} changes the shape or type of a tensor")
         if self.requires(tensor) and func is not aten.detach_.default and not torch.is_grad_enabled():
             self.gradients.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
+            self.gradients.unseen.append(current_line())
         self._note(tensor, node, memory)
 
     def _change(self, tensor: Tensor, node: Node, memory: int) -> None:

@@ -307,3 +307,16 @@ def test_what_cannot_be_deferred_is_left_to_autograd() -> None:
     assert deferred(torch.tanh, (x,), {}) is NotImplemented
     with torch.no_grad():
         assert deferred(F.embedding, (index, table), {}) is NotImplemented
+
+
+def test_a_part_that_is_called_without_the_model_is_named_once() -> None:
+    _, parallel = apart(lambda m, x: m.two(m.one(x)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel(torch.ones(2, 4)).sum().backward()
+    with pytest.warns(UnknownCallWarning, match="'one', a Linear, is called without the model that was") as said:
+        parallel.one(torch.ones(2, 4))  # type: ignore[operator]  # a layer
+    assert [warned.filename for warned in said] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel.two(torch.ones(2, 4))  # type: ignore[operator]

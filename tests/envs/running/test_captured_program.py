@@ -167,6 +167,34 @@ def test_a_function_in_several_parts_is_refused_with_the_line_that_calls_it(name
     program.check_parts([program.part(range(program.loss + 1))])
 
 
+class Changed(nn.Module):
+    """Doubles a tensor with a gradient where autograd does not see it, or where it does."""
+
+    def __init__(self, *, seen: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.seen = nn.Linear(4, 4), nn.Linear(4, 4), seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        with torch.set_grad_enabled(self.seen):
+            h.mul_(2)
+        loss: Tensor = (self.second(h) * h).square().sum()
+        return loss
+
+
+def test_a_change_that_autograd_does_not_see_is_refused_where_operations_are_run() -> None:
+    unseen, seen = (
+        CapturedProgram.of(Example(Changed(seen=which), (torch.ones(2, 4),), {}, "net")) for which in (False, True)
+    )
+    with pytest.raises(InputError, match=r"net: tests/.*/test_captured_program.py:\d+ changes a tensor in"):
+        unseen.check_parts(unseen.parts)
+    seen.check_parts(seen.parts)
+    module = seen.example.module
+    loss, _ = run(seen, list(seen.parts))
+    gradients = [torch.autograd.grad(each, list(module.parameters())) for each in (loss, module(torch.ones(2, 4)))]
+    torch.testing.assert_close(*gradients)
+
+
 def test_a_graph_of_another_model_or_batch_is_refused() -> None:
     program, other = program_of("mlp"), program_of("experts")
     program.check(training_step(program_of("mlp").builder.draft.built("mlp")))

@@ -16,7 +16,7 @@ from envs.running.measured_run import run_plan
 from envs.running.processes import Process, Workers
 from envs.running.running_step import RunningStep
 from envs.running.training_job import Training, UnplacedJob
-from envs.running.ways import check_can_run, step_of
+from envs.running.ways import check_can_run, check_model, step_of
 from evaluation.commands.load_placer import load_placer
 from evaluation.commands.problems import problem_of
 from evaluation.reporting.measured_table import measured_sentences
@@ -139,3 +139,57 @@ def test_without_room_for_the_model_a_plan_is_run_and_said_not_to_be_compared(
     [said] = [each for each in measured_sentences(run, workers.devices, 2) if "compared" in each]
     about = r"the unplaced model takes about [\d.]+ GiB on cpu, where [\d.]+ are free"
     assert re.fullmatch(rf"It was NOT compared with the unplaced model: {about}\.", said)
+
+
+BREAKING = """
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.nn import functional as F
+
+class Steep(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.round(x * 4) / 4
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+class Net(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.head, self.function = nn.Linear(8, 16), nn.Linear(16, 4), function
+        self.bag = nn.EmbeddingBag(8, 8, mode="sum")
+    def forward(self, x, *offsets):
+        return self.head(self.function(self.first(self.bag(x, *offsets) if offsets else x))).square().mean()
+
+def rounded():
+    return Net(Steep.apply), (torch.zeros(16, 8),)
+
+def bags():
+    return Net(torch.tanh), (torch.arange(8) % 4, torch.arange(8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "placer", "sentence"),
+    [
+        ("rounded", "round_robin", r"rounded: Steep at .*net.py:21 has a backward pass of its own, and the plan runs"),
+        ("bags", "data_parallel", r"bags: the offsets of the EmbeddingBag 'bag' are an input, and number the rows"),
+        ("bags", "gpipe:micro_batches=2", r"bags: the offsets of the EmbeddingBag 'bag' are an input, and number the"),
+        ("bags", "tensor_parallel", r"bags: DTensor cannot run this plan: .*_embedding_bag"),
+    ],
+)
+def test_a_model_that_a_plan_cannot_run_is_refused_without_processes(
+    model: str, placer: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(BREAKING)
+    training = Training(f"{tmp_path}/net.py:{model}", steps=1)
+    problem = problem_of(training.model, "p100x2", groups=None)
+    with pytest.raises(InputError, match=sentence):
+        check_model(training, problem, plan_of(problem, placer))
+
+
+@pytest.mark.parametrize("placer", ["metis", "data_parallel", "gpipe:micro_batches=2", "tensor_parallel"])
+def test_a_model_that_a_plan_can_run_is_not_refused(placer: str, problem: Problem) -> None:
+    check_model(TRAINING, problem, plan_of(problem, placer))
