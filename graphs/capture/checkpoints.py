@@ -14,11 +14,12 @@ Entered = Callable[[bool, str], AbstractContextManager[None]]
 
 _FORWARD_ALONE = "capture the forward pass alone, with --no-training (in Python, training=False)"
 _CHOOSES = (
-    "its code chooses what a checkpoint keeps (`context_fn`), which is not captured; leave `context_fn` out, or "
+    "its code chooses what a checkpoint{} keeps (`context_fn`), which is not captured; leave `context_fn` out, or "
     f"{_FORWARD_ALONE}"
 )
 NESTED = (
-    f"its code checkpoints a part of a checkpoint, which is not captured; checkpoint one of them, or {_FORWARD_ALONE}"
+    "its code checkpoints a part of a checkpoint{}, which is not captured; checkpoint one of them, or "
+    f"{_FORWARD_ALONE}"
 )
 
 

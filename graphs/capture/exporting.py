@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch.utils._pytree import tree_unflatten
 from graphs.capture.gradient_rules import sends_gradients, trained
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
+from graphs.capture.recorded_calls import at_line
 from graphs.foundation.user_code import is_users
 
 aten = torch.ops.aten
@@ -49,7 +51,7 @@ _GRAD_MODE = "wrap_with_set_grad_enabled"  # what a `no_grad` block becomes, and
 _DETACHED = ("aten.detach.default", "aten.detach_.default")
 
 _UNKNOWN = (
-    "its code calls {}.apply, whose backward pass is lost by torch.export, which traced it (a warning says why); "
+    "its code calls {}, whose backward pass is lost by torch.export, which traced it (a warning says why); "
     "change what the warning names, or capture the forward pass alone, with --no-training (in Python, training=False)"
 )
 
@@ -59,7 +61,7 @@ def export(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
     own = list[str]()  # functions with a backward pass of their own
 
     def note(function: type, apply: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        own.append(function.__name__)
+        own.append(f"{function.__name__}.apply{at_line()}")
         return apply(*given)
 
     with _own_code_runs_eagerly(), functions_seen(note):
@@ -162,7 +164,7 @@ def exporter_settings(*, compiling: bool) -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(False)
     torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = compiling
     try:
-        with _own_code_runs_eagerly():
+        with _own_code_runs_eagerly() if compiling else nullcontext():
             yield
     finally:
         torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = flags
@@ -173,18 +175,31 @@ def exporter_settings(*, compiling: bool) -> Iterator[None]:
 
 @contextmanager
 def _own_code_runs_eagerly() -> Iterator[None]:
-    """Inside, the user's own code is told that no compiler runs it, whatever others are told."""
-    questions = {
-        name: getattr(torch.compiler, name) for name in ("is_compiling", "is_dynamo_compiling", "is_exporting")
-    }
+    """Inside, the user's own code is told that no compiler runs it, whatever others are told.
+
+    So is code that has bound a question to a name (`from torch.compiler import is_compiling`).
+    """
+    names = "is_compiling", "is_dynamo_compiling", "is_exporting"
+    questions = {id(question) for question in map(vars(torch.compiler).get, names)}
 
     def asked(question: Callable[[], bool]) -> Callable[[], bool]:
         return lambda: question() and not is_users(sys._getframe(1).f_code.co_filename)
 
-    for name, question in questions.items():
-        setattr(torch.compiler, name, asked(question))
+    bound = [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if id(value) in questions and (module is torch.compiler or _is_users_module(module))
+    ]
+    for module, name, question in bound:
+        setattr(module, name, asked(question))
     try:
         yield
     finally:
-        for name, question in questions.items():
-            setattr(torch.compiler, name, question)
+        for module, name, question in bound:
+            setattr(module, name, question)
+
+
+def _is_users_module(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return is_users(file) if isinstance(file, str) else getattr(module, "__name__", "") == "__main__"

@@ -85,6 +85,12 @@ class RecordedCalls(FunctionCalls):
         return super().apply(call, function, args, kwargs)
 
 
+def at_line() -> str:
+    """Where the user's code runs: " at model.py:12", or "" if none does."""
+    line = current_line()
+    return f" at {line}" if line else ""
+
+
 def current_line() -> str:
     """The line of the user's code that runs."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from graphs.capture.checkpoints import NESTED, CheckpointedNodes, reentrant
 from graphs.capture.gradient_rules import sends_gradients
 from graphs.capture.own_functions import Mode, OwnCall, asking, own_gradients
-from graphs.capture.recorded_calls import current_line
+from graphs.capture.recorded_calls import at_line, current_line
 
 _ALONE = "or capture the forward pass alone, with --no-training (in Python, training=False)"
 _FAILS = (
@@ -118,7 +118,7 @@ class RecordedGradients:
         try:
             made, given = own_gradients(returned, self._mode)
         except Exception as error:  # whatever the user's code raises
-            self.unknown = self.unknown or _FAILS.format(function.__name__, f"{type(error).__name__}: {error}")
+            self.unknown = self.unknown or _FAILS.format(_called(function), f"{type(error).__name__}: {error}")
             return
         of_args = [(self._node_of(arg), gets) for arg, gets in zip(args, given, strict=False) if self._requires(arg)]
         reached, needed = {node for node, gets in of_args if gets}, {self._node_of(tensor) for tensor in made}
@@ -129,7 +129,7 @@ class RecordedGradients:
             if not reached.isdisjoint(node.all_input_nodes):
                 reached.add(node)
         if not needed <= reached:
-            self.unknown = self.unknown or _APART.format(function.__name__)
+            self.unknown = self.unknown or _APART.format(_called(function))
         for node in reversed(nodes):
             if node in needed:
                 needed.update(node.all_input_nodes)
@@ -144,10 +144,15 @@ class RecordedGradients:
         if not self.enabled:
             yield
             return
-        self.unknown = self.unknown or unknown or (NESTED if self._checkpoint is not None else "")
+        if why := self.unknown or unknown or (NESTED if self._checkpoint is not None else ""):
+            self.unknown = self.unknown or why.format(at_line())
         outer, self._checkpoint = self._checkpoint, CheckpointedNodes(whole)
         self.checkpoints.append(self._checkpoint)
         try:
             yield
         finally:
             self._checkpoint = outer
+
+
+def _called(function: type) -> str:
+    return f"{function.__name__}{at_line()}"
