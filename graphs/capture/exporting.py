@@ -22,6 +22,7 @@ from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx import Node
 from torch.utils._pytree import tree_unflatten
 
+from graphs.capture.gradient_flow import detaches
 from graphs.capture.gradient_rules import sends_gradients, trained
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
@@ -48,7 +49,6 @@ _RENAMED = (
 )  # fmt: skip
 
 _GRAD_MODE = "wrap_with_set_grad_enabled"  # what a `no_grad` block becomes, and what `detach` does
-_DETACHED = ("aten.detach.default", "aten.detach_.default")
 
 _UNKNOWN = (
     "its code calls {}, whose backward pass is lost by torch.export, which traced it (a warning says why); "
@@ -93,7 +93,7 @@ def _requires_grad(exported: Any, nodes: Sequence[Node], parameters: Mapping[Nod
     found = {node for node, parameter in parameters.items() if parameter.requires_grad}
     for node in nodes:
         origins = node.meta.get("from_node") or []
-        stops = any(origin.target in _DETACHED or origin.name in disabled for origin in origins)
+        stops = any(detaches(origin.target) or origin.name in disabled for origin in origins)
         if stops or node.op != "call_function" or found.isdisjoint(node.all_input_nodes):
             continue
         if sends_gradients(node.target, node.meta.get("val")):

@@ -101,6 +101,11 @@ def autograd_of(
     return None if found == Autograd() else found
 
 
+def detaches(operation: object) -> bool:
+    """Whether an operation, or its name ("aten.detach"), makes a view that sends no gradient back."""
+    return str(operation).partition(".")[2].partition(".")[0] in ("detach", "detach_")
+
+
 def has_gradient(graph: OpGraph, op: int) -> bool:
     """Whether what an op makes can have a gradient, by its kind."""
     return aten_name(graph.kinds[op]) not in HAS_NO_GRADIENT

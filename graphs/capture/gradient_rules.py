@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from graphs.capture.gradient_flow import HAS_NO_GRADIENT
+from graphs.capture.gradient_flow import HAS_NO_GRADIENT, detaches
 
 LOSS = "loss"  # the name of what is trained, where a module returns several results by name
 
@@ -36,4 +36,6 @@ def trained(returned: object, results: Iterable[Any], requires_grad: Callable[[A
 
 @cache
 def _is_differentiable(operation: Any) -> bool:
-    return operation is operator.getitem or operation.overloadpacket.__name__ not in HAS_NO_GRADIENT | {"detach"}
+    if operation is operator.getitem:
+        return True
+    return operation.overloadpacket.__name__ not in HAS_NO_GRADIENT and not detaches(operation)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from graphs.capture.gradient_flow import detaches
 from graphs.op_graph import OpGraph
 from graphs.signatures import read_positions
 
@@ -25,9 +26,6 @@ _NEEDS: Mapping[str, _Needs] = {
     "div": {0: (1,), 1: (0, 1)}, "dot": _OF_TWO, "_grouped_mm": _OF_TWO, "lerp": {0: (2,), 1: (2,), 2: (0, 1)},
     "linalg_cross": _OF_TWO, "linear": _OF_TWO, "mm": _OF_TWO, "mul": _OF_TWO, "mv": _OF_TWO, "vdot": _OF_TWO,
 }  # fmt: skip
-
-
-_DETACHED = "aten.detach"  # a view that sends no gradient back
 
 
 class Operands:
@@ -69,6 +67,6 @@ class Operands:
         sources, found = self._signatures.numbers(op), dict[int, tuple[int, bool]]()
         for position, argument in enumerate(signature.arguments):
             for number in read_positions(argument):
-                views = (view.function for view in signature.reads[number].views)
-                found[position] = sources[number], _DETACHED in views
+                views = signature.reads[number].views
+                found[position] = sources[number], any(detaches(view.function) for view in views)
         return found

@@ -35,6 +35,7 @@ from graphs.capture.checkpoints import checkpoints_seen
 from graphs.capture.exporting import decomposition_of, decompositions, exporter_settings
 from graphs.capture.function_calls import module_paths
 from graphs.capture.functional_twins import is_view, split_results, twin_of
+from graphs.capture.gradient_flow import detaches
 from graphs.capture.gradient_rules import trained
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
@@ -245,7 +246,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._change(tensor, node, memory)
         if new.shape != tensor.shape or new.dtype != tensor.dtype:
             raise Unrecorded(f"{func} changes the shape or type of a tensor")
-        if self.requires(tensor) and func is not aten.detach_.default and not torch.is_grad_enabled():
+        if self.requires(tensor) and not detaches(func) and not torch.is_grad_enabled():
             self.gradients.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
             self.gradients.unseen.append(current_line())
         self._note(tensor, node, memory)

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 from torch import Tensor
 from torch.fx import Node
 
+from graphs.capture.gradient_flow import detaches
 from graphs.signatures import READ, Read, Shape, Signature, Signatures, View
 
 _ELSEWHERE = {"device", "layout", "pin_memory", "memory_format"}  # where and how outputs are stored
@@ -58,7 +58,7 @@ class Signer:
     def _view(self, node: Node, base: Node) -> str:
         """The function that makes a view: `detach` is an alias, unless it stops a gradient."""
         stops = base in self._sends and node not in self._sends
-        return "aten.alias" if node.target is torch.ops.aten.detach.default and not stops else _function(node)
+        return "aten.alias" if detaches(node.target) and not stops else _function(node)
 
     def signatures(self, op: Mapping[Node, int], weight: Mapping[Node, int], weights: int) -> Signatures:
         """Those of all ops; `op` and `weight` say which nodes are ops and weights."""
