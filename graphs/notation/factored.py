@@ -140,6 +140,11 @@ class FactoredGraph:
         return self._made[key]
 
 
+def _has_nothing(signature: Signature) -> bool:
+    """Whether an op reads or makes a tensor without elements, of which there are no parts."""
+    return any(0 in shape for shape in (*signature.outputs, *(read.shape for read in signature.reads)) if shape)
+
+
 @dataclass(frozen=True, eq=False)
 class _Local:
     """The axes of one op."""
@@ -159,7 +164,10 @@ class _Collector:
         self.axes = Axes()
         self.tensors: dict[int, list[int]] = {}
         self.locals: list[_Local | None] = []
-        known = [(described(each), tuple(steps(read) for read in each.reads)) for each in signatures.distinct]
+        known = [
+            (None if _has_nothing(each) else described(each), tuple(steps(read) for read in each.reads))
+            for each in signatures.distinct
+        ]
         for op, number in enumerate(signatures.of.tolist()):
             if number >= 0:
                 self.tensors[op] = self.axes.add(signatures.distinct[number].shape)

@@ -173,3 +173,22 @@ def test_gates_of_a_recurrent_net_are_divided_alike() -> None:
 def test_a_graph_without_signatures_is_refused_with_a_remedy() -> None:
     with pytest.raises(InputError, match="does not know the shapes of its tensors; capture it from its model"):
         FactoredGraph(random_graph(9, 1))
+
+
+def test_an_op_on_a_tensor_without_elements_is_divided_in_no_way() -> None:
+    class Cached(nn.Module):
+        """Appends to a cache that begins empty, as those of language models do."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = torch.cat([x.new_zeros(0, 4) + 1, self.linear(x)])
+            made: Tensor = self.linear(kept)
+            return made
+
+    graph = traced(Cached(), (torch.ones(2, 4),), name="cached").build()
+    found = dict(zip(graph.kinds, FactoredGraph(graph).ops, strict=True))
+    assert found["aten.cat"] is None
+    assert found["aten.addmm"] is not None
