@@ -18,8 +18,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 import placelab
-from graphs.load import load_cluster, load_graph
-from graphs.problem import Problem
+from placelab import Problem, load_cluster, load_graph
 from training.sb3 import policy_kwargs
 
 RIVALS = {"single_device": 0, "human_expert": 0, "annealing": 1000}  # simulations; annealing also searches the order

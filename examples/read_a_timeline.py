@@ -14,7 +14,7 @@ import numpy as np
 
 import placelab
 from envs.step_shares import SHARES, StepShares
-from envs.timeline import Timeline
+from placelab import Timeline
 
 MIB = 2**20
 

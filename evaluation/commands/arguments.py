@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_args
@@ -30,15 +31,25 @@ if TYPE_CHECKING:
     from graphs.op_graph import OpGraph
     from placers.contract.placer import Placer
 
-    GraphLike: TypeAlias = str | Path | OpGraph | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]
-    ClusterLike: TypeAlias = str | Path | Cluster
-    PlacerLike: TypeAlias = str | Path | Placer
-    CostModelLike: TypeAlias = str | CostModel
-    PlanLike: TypeAlias = str | Path | Plan | PlacerResult
-    PathLike: TypeAlias = str | Path
-    Groups: TypeAlias = Grouping | Literal["auto"]
-    Changes: TypeAlias = str | Sequence[str]
-    Folders: TypeAlias = PathLike | Sequence[PathLike]
+# Text, so that they need no import; help() shows them in full.
+GraphLike: TypeAlias = "str | Path | OpGraph | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]"
+ClusterLike: TypeAlias = "str | Path | Cluster"
+PlacerLike: TypeAlias = "str | Path | Placer"
+CostModelLike: TypeAlias = "str | CostModel"
+PlanLike: TypeAlias = "str | Path | Plan | PlacerResult"
+PathLike: TypeAlias = "str | Path"
+Groups: TypeAlias = "int | Literal['auto', 'modules'] | None"
+Changes: TypeAlias = "str | Sequence[str]"
+Folders: TypeAlias = "str | Path | Sequence[str | Path]"
+
+
+class Declared(str):
+    """An annotation of a verb; `repr`, which help() prints, has types in place of the names of this module."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return re.sub(r"\w+", lambda name: SHOWN.get(str(name[0]), str(name[0])), str(self))
 
 
 class TimingOptions(TypedDict, total=False):
@@ -158,7 +169,14 @@ def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
         for name, kind in OPTIONS[parameter.annotation].__annotations__.items():
             keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
             parameters.append(keyword.replace(default=DEFAULTS[name]))
-    return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.find(f"    {p.name}: "))))
+    parameters.sort(key=lambda p: (p.kind, text.find(f"    {p.name}: ")))
+    return in_full(signature.replace(parameters=parameters))
+
+
+def in_full(signature: inspect.Signature) -> inspect.Signature:
+    """The signature with annotations that help() shows in full."""
+    parameters = [each.replace(annotation=Declared(each.annotation)) for each in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=Declared(signature.return_annotation))
 
 
 def workers_of(options: WorkerOptions) -> Workers:
@@ -363,3 +381,8 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "bool": (bool, _flag),
     "str": (str, _text),
 }
+_TEXTS = (*(name for name in ARGUMENTS if name.endswith("Like")), "Groups", "Changes", "Folders")
+_CHOICES = ("Kind", "CacheAction", "PlanChoice", "ExportFormat")
+# Annotation -> the type that help() shows in its place; "Model" is of `parallelize`.
+SHOWN: dict[str, str] = {name: globals()[name] for name in _TEXTS} | {"Model": "Module"}
+SHOWN |= {name: f"Literal{list(get_args(globals()[name]))}" for name in _CHOICES}

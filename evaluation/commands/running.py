@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evaluation.commands.arguments import AUTO, as_declared
+from evaluation.commands.arguments import AUTO, as_declared, in_full
 from graphs.foundation.code_in_files import code_allowed
 from graphs.foundation.errors import InputError
 
@@ -70,6 +71,9 @@ def parallelize(
     if moved:
         _report(problem, decided, rounded, moved)
     return run
+
+
+parallelize.__signature__ = in_full(inspect.signature(parallelize))  # type: ignore[attr-defined]
 
 
 def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int | None) -> tuple[Problem, Plan]:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from evaluation.commands.arguments import as_declared
+from evaluation.commands.arguments import Declared, as_declared
 from graphs.foundation.code_in_files import code_allowed
 
 P = ParamSpec("P")
@@ -51,7 +51,9 @@ def switched(*switches: Switch) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def with_switches(verb: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(verb)
         keywords = [
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation="bool")
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=Declared("bool")
+            )
             for each in switches
         ]
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.placer_result import PlacerResult
-from envs.prepared_problem import PreparedProblem
 from graphs.foundation.by_name import Named
-from graphs.problem import Problem
+from placelab import PlacerResult, PreparedProblem, Problem
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import DoesNotFitError, InputError, UserCodeError
 
 _PROJECT = Path(__file__).resolve().parents[2]
-_OURS = [_PROJECT / each for each in ("graphs", "envs", "placers", "training", "evaluation", "placelab.py")]
+_OURS = [_PROJECT / each for each in ("graphs", "envs", "placers", "training", "evaluation", "placelab")]
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _neighbours: dict[str, Path] = {}  # modules that users' files imported from their own folder -> that folder
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import placelab
 from evaluation.commands.verb_help import EXAMPLES
+from placelab.verbs import VERBS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 HEAD = """# Command line
@@ -23,7 +23,7 @@ This page is made of the verbs' signatures and docstrings by `python -m tests.fr
 
 def document() -> str:
     """The page."""
-    return HEAD + "".join(_section(name, verb) for name, verb in placelab.VERBS.items())
+    return HEAD + "".join(_section(name, verb) for name, verb in VERBS.items())
 
 
 def _section(name: str, verb: Callable[..., object]) -> str:

@@ -29,6 +29,7 @@ from evaluation.journal import plans
 from graphs.foundation import code_in_files, documents
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
+from placelab.packages import HOME
 from placers.learned.policy_meta import META
 from tests.evaluation.benchmark import tiny
 from tests.front_door.test_command_line import call
@@ -354,7 +355,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused(name: str, folder: Path, m
 
 def test_nothing_that_is_opened_is_unpickled() -> None:
     """Pickles run code: only processes that placelab starts, or a scheduler that is named, send them."""
-    root = Path(placelab.HOME)
+    root = Path(HOME)
     unpickles = re.compile(r"torch\.load\(|pickle\.loads?\(|Unpickler|allow_pickle=True|yaml|shelve|marshal|joblib")
     floors = ("graphs", "envs", "placers", "training", "evaluation")
     sources = [path for each in floors for path in (root / each).rglob("*.py")]

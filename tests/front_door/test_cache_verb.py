@@ -11,9 +11,10 @@ from evaluation.commands import command_line
 from graphs.capture.cache import without_cache
 from graphs.foundation.cache_folder import VARIABLE
 from graphs.foundation.errors import InputError
+from placelab.verbs import VERBS
 
 SPEC = "rnnlm:layers=1,steps=2,hidden=4,batch=2,vocabulary=8"
-CAPTURING = sorted(placelab.VERBS.keys() - {"bench", "cache", "list", "profile", "verify"})
+CAPTURING = sorted(VERBS.keys() - {"bench", "cache", "list", "profile", "verify"})
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def output(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
     with pytest.raises(SystemExit) as ended:
-        command_line.run(placelab.VERBS, "about", [*words, "--json"])
+        command_line.run(VERBS, "about", [*words, "--json"])
     assert ended.value.code == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
@@ -40,7 +41,7 @@ def test_what_is_kept_is_shown_and_cleared(tmp_path: Path, capsys: pytest.Captur
     assert output(capsys, "cache", "clear")["graphs"] == 0
     assert placelab.cache().graphs == 0
     with pytest.raises(InputError, match="did you mean 'clear'"):
-        placelab.VERBS["cache"]("clean")
+        VERBS["cache"]("clean")
 
 
 def test_with_no_cache_a_model_is_captured_again(
@@ -54,7 +55,7 @@ def test_with_no_cache_a_model_is_captured_again(
     monkeypatch.setattr(graphs.capture.forward, "traced_model", never)
     assert output(capsys, "show", SPEC) == first
     with pytest.raises(InputError, match="is captured"):
-        placelab.VERBS["show"](SPEC, cache=False)
+        VERBS["show"](SPEC, cache=False)
     with pytest.raises(InputError, match="is captured"), without_cache():
         placelab.show(SPEC)
     assert output(capsys, "show", SPEC) == first
@@ -63,7 +64,7 @@ def test_with_no_cache_a_model_is_captured_again(
 @pytest.mark.parametrize("verb", CAPTURING)
 def test_every_verb_that_captures_takes_the_flag(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command_line.run(placelab.VERBS, "about", [verb, "--help"])
+        command_line.run(VERBS, "about", [verb, "--help"])
     assert "--no-cache" in capsys.readouterr().out
     with pytest.raises(InputError, match="cache is 'no'; expected True or False"):
-        placelab.VERBS[verb](SPEC, cache="no")
+        VERBS[verb](SPEC, cache="no")

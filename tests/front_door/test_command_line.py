@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import placelab
+from placelab.verbs import VERBS
 from tests.placers.stand_in import release
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,20 +35,20 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     from evaluation.commands import command_line
 
     with pytest.raises(SystemExit) as stop:
-        command_line.run(placelab.VERBS, "about", arguments)
+        command_line.run(VERBS, "about", arguments)
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     assert isinstance(stop.value.code, int)
     return stop.value.code, captured.out, captured.err
 
 
-@pytest.mark.parametrize("verb", placelab.VERBS)
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_names_every_keyword_and_says_what_it_means(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, verb, "--help")
     assert code == 0
-    for keyword in inspect.signature(placelab.VERBS[verb]).parameters:
+    for keyword in inspect.signature(VERBS[verb]).parameters:
         assert f"--{keyword.replace('_', '-')}" in out
-        assert f"{keyword}: " in (inspect.getdoc(placelab.VERBS[verb]) or ""), f"{keyword} is not explained"
+        assert f"{keyword}: " in (inspect.getdoc(VERBS[verb]) or ""), f"{keyword} is not explained"
     assert "--json" in out
 
 

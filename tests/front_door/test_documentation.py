@@ -15,6 +15,7 @@ import placelab
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import load_placer
 from graphs.load import load_cluster, load_graph
+from placelab.verbs import VERBS
 from tests.front_door import command_line_page
 from tests.front_door.pages import PAGES, ROOT, blocks, commands
 from training.recipe import load_recipe
@@ -68,8 +69,8 @@ def test_commands_have_these_verbs_flags_and_names(command: str, monkeypatch: py
 
         return record
 
-    for name, verb in placelab.VERBS.items():
-        monkeypatch.setitem(placelab.VERBS, name, recorded(verb))
+    for name, verb in VERBS.items():
+        monkeypatch.setitem(VERBS, name, recorded(verb))
     monkeypatch.setattr(sys, "argv", shlex.split(command, comments=True))
     with pytest.raises(SystemExit) as stop:
         placelab.main()
@@ -162,6 +163,15 @@ def test_extensions_run_as_the_page_says(
     exec(compile(environment, page.name, "exec"), names)
     assert isinstance(names["reward"], float)
     assert len(load_graph("towers.py:build")) > 0
+
+
+def test_a_researchers_own_problem_placer_and_environment_run(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(written(DOCS / "reference/python.md")["research.py"], "research.py", "exec"), names)
+    divided, together, placement = capsys.readouterr().out.split(maxsplit=2)
+    assert float(divided) > float(together) > 0, "two products that follow one another gain nothing from two devices"
+    assert placement.strip() == "[0 0]"
+    assert isinstance(names["reward"], float)
 
 
 def test_the_recipe_of_ones_own_is_one(reader: Path) -> None:

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-import placelab
 from evaluation.commands import command_line
+from placelab.verbs import VERBS
 
 GRAPH = "transformer:layers=2,width=32,heads=2,sequence=8,batch=8,vocabulary=64"
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        command_line.run(placelab.VERBS, "about", ["fits", *words])
+        command_line.run(VERBS, "about", ["fits", *words])
     captured = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return ended.value.code, captured.out, captured.err

@@ -17,6 +17,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.problem import OPTIMIZER_BYTES
+from placelab.verbs import VERBS
 from tests.placers.stand_in import release
 from training.recipe import load_recipe
 
@@ -25,15 +26,15 @@ LINES = [(verb, line) for verbs in EXAMPLES.values() for verb, lines in verbs.it
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as stop:
-        command_line.run(placelab.VERBS, "about", arguments)
+        command_line.run(VERBS, "about", arguments)
     captured = capsys.readouterr()
     assert isinstance(stop.value.code, int)
     return stop.value.code, captured.out, captured.err
 
 
 def test_every_verb_has_a_heading_and_an_example() -> None:
-    assert set(HEADINGS) == set(placelab.VERBS)
-    assert {verb for verb, _ in LINES} == set(placelab.VERBS)
+    assert set(HEADINGS) == set(VERBS)
+    assert {verb for verb, _ in LINES} == set(VERBS)
 
 
 @pytest.mark.parametrize(("verb", "line"), LINES)
@@ -41,7 +42,7 @@ def test_an_example_is_a_command_and_fits_into_80_columns(verb: str, line: str) 
     program, *words = shlex.split(line)
     assert (program, words[0]) == ("placelab", verb)
     assert len(line) <= 78
-    app = command_line.parser(placelab.VERBS, "about")
+    app = command_line.parser(VERBS, "about")
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     for name, value in bound.arguments.items():
         for each in value if isinstance(value, list) else [value]:
@@ -76,13 +77,13 @@ def test_the_first_steps_work_as_they_are(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.html", "first.plan.json"]
 
 
-@pytest.mark.parametrize("verb", placelab.VERBS)
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_says_which_names_flags_take_and_gives_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, verb, "--help")
     assert code == 0
     assert call(capsys, "help", verb)[1] == out
     words = out.replace(",", " ").split()
-    for parameter in inspect.signature(placelab.VERBS[verb]).parameters:
+    for parameter in inspect.signature(VERBS[verb]).parameters:
         assert set(names_for(parameter)) <= set(words), parameter
     assert f"placelab {verb}" in out.partition("Example")[2]
 
@@ -161,5 +162,5 @@ def test_wrong_use_is_answered_in_the_words_of_the_command_line(
 
 
 def test_no_verb_has_a_flag_whose_name_lists_would_complete_wrongly() -> None:
-    parameters = {name for verb in placelab.VERBS.values() for name in inspect.signature(verb).parameters}
+    parameters = {name for verb in VERBS.values() for name in inspect.signature(verb).parameters}
     assert set(KINDS) | set(OTHERS) <= parameters

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import placelab
 from graphs.foundation.progress import progress_bar
+from placelab.verbs import VERBS
 from tests.front_door.test_command_line import call
 from tests.fuzz.uses import CLUSTER, GRAPH
 from training.recipe import load_recipe
@@ -101,7 +102,7 @@ def test_a_terminal_that_is_not_utf_8_is_shown_what_it_can(
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
         monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
         with pytest.raises(SystemExit) as stop:
-            command_line.run(placelab.VERBS, "about", command)
+            command_line.run(VERBS, "about", command)
         sys.stdout.flush()
         assert stop.value.code == 0, command
         assert written.getvalue().decode(encoding)

@@ -8,6 +8,7 @@ import pytest
 import placelab
 from evaluation.commands import command_line
 from graphs.foundation.errors import InputError
+from placelab.verbs import VERBS
 from tests.placers.stand_in import release
 
 GRAPH = "transformer:layers=2,width=32,heads=2,sequence=8,batch=8,vocabulary=64"
@@ -33,7 +34,7 @@ def test_the_planner_takes_part_in_comparisons_by_name(capsys: pytest.CaptureFix
     placers = "planner,single_device,data_parallel"
     words = ["compare", GRAPH, "--clusters", "v100_a100", "--placers", placers, "--budget", "40", "--json"]
     with pytest.raises(SystemExit) as ended:
-        command_line.run(placelab.VERBS, "about", words)
+        command_line.run(VERBS, "about", words)
     assert ended.value.code == 0
     found = {record["placer"]: record for record in json.loads(capsys.readouterr().out)}
     assert found["planner"]["step_seconds"] == min(record["step_seconds"] for record in found.values())

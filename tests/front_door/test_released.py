@@ -9,6 +9,7 @@ import pytest
 import placelab
 from evaluation.commands import command_line
 from graphs import suites
+from placelab.verbs import VERBS
 from placers import default
 from tests.placers.stand_in import release, stand_in
 from training.recipe import ProblemSet
@@ -27,7 +28,7 @@ def released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
     """The records that a command prints."""
     with pytest.raises(SystemExit) as stop:
-        command_line.run(placelab.VERBS, "about", [*arguments, "--json"])
+        command_line.run(VERBS, "about", [*arguments, "--json"])
     assert stop.value.code == 0
     printed = json.loads(capsys.readouterr().out)
     return printed if isinstance(printed, list) else [printed]

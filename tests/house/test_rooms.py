@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("graphs", "envs", "placers", "training", "evaluation")
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in [*(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")), ROOT / "placelab.py"]
+    for path in (path for floor in (*FLOORS, "placelab") for path in (ROOT / floor).rglob("*.py"))
 }
 MOST_LINES = 60
 MOST_PARAMETERS = 9

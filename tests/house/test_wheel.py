@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.front_door.pages import blocks
+
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKED = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -77,6 +79,7 @@ def test_all_files_are_in_it_and_no_others(wheel: Path) -> None:
     packages = tuple(PACKED["only-include"])
     expected = {name for name in tracked() if name.startswith(packages) and not name.startswith(left_out)}
     assert {Path(name).suffix for name in expected} >= {".py", ".toml", ".j2", ".safetensors"}
+    assert {f"{package}/py.typed" for package in packages} <= expected
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert found == expected
@@ -97,6 +100,17 @@ def test_it_captures_and_places_in_another_folder_without_a_compiler(run: Run) -
     assert "site-packages" in home
     assert float(seconds) > 0
     assert not [entry for entry in path if entry and Path(entry).resolve() in (ROOT, *ROOT.parents)]
+
+
+@pytest.mark.slow  # checks all that placelab imports
+def test_a_users_type_checker_knows_the_names(run: Run, tmp_path: Path) -> None:
+    [page] = [block for block in blocks(ROOT / "docs/reference/python.md", "python") if "research.py" in block]
+    (tmp_path / "research.py").write_text(f"{page}\nreveal_type(placelab.place(graph).timeline.step_seconds)\n")
+    python = run("python", "-c", "import sys; print(sys.executable)").stdout.strip()
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "research.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert 'Revealed type is "float"' in done.stdout.replace("builtins.", "")
 
 
 @pytest.mark.slow  # compiles most of what can be compiled

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-import placelab
+from placelab.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -35,7 +35,7 @@ def exists(command: str) -> bool:
     if program == "python":
         return arguments[0] == "-m" and arguments[1] in INSTALLED
     if program == "placelab":
-        return arguments[0] in placelab.VERBS
+        return arguments[0] in VERBS
     return (ROOT / program).is_file() and os.access(ROOT / program, os.X_OK)
 
 

@@ -13,6 +13,7 @@ from envs.simulation.simulator import Outcome
 from evaluation.commands.command_line import run
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.graph_file import save_graph
+from placelab.verbs import VERBS
 from placers.learned.policy_meta import load_meta
 from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
@@ -242,7 +243,7 @@ def test_placeto_learns_by_a_reward_of_ones_own(folder: Path) -> None:
 def test_the_command_line_takes_several_changes_and_a_list_as_a_value(folder: Path) -> None:
     words = ["train", "small.toml", "--out", "run", "--set", "ppo.updates=1", "--set", "problems.groups=[3,4]"]
     with pytest.raises(SystemExit) as done:
-        run(placelab.VERBS, "", words)
+        run(VERBS, "", words)
     assert done.value.code == 0
     recipe = load_recipe("run/config.toml")
     assert (recipe.ppo.updates, recipe.problems.groups) == (1, (3, 4))

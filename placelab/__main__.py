@@ -1,0 +1,5 @@
+"""`python -m placelab`: the command line."""
+
+from placelab import main
+
+main()
