@@ -30,7 +30,7 @@ def check_free(folder: Path) -> None:
 
 
 def save_run(found: MeasuredPlan, folder: Path, asked: Mapping[str, str]) -> None:
-    """Write what was run, on what, with which seed and versions, every step, and the plan beside its measured step.
+    """Write what was run, on what, with which seed and versions, every step, and the plan next to its measured step.
 
     `asked` are further flags, by name, of the command that repeats the run with the plan in the folder.
     """

@@ -1,4 +1,4 @@
-"""MeasuredPlan: a plan that was run, beside its simulation."""
+"""MeasuredPlan: a plan that was run, next to its simulation."""
 
 from __future__ import annotations
 

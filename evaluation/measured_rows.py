@@ -1,4 +1,4 @@
-"""A simulated step beside the same step as it was measured: by device, by kind of op and by link."""
+"""A simulated step next to the same step as it was measured: by device, by kind of op and by link."""
 
 from __future__ import annotations
 

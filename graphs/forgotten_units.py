@@ -1,4 +1,4 @@
-"""Plain numbers in a file whose unit was forgotten: a memory of 24, which is 24 bytes, beside 9.3 TFLOP/s.
+"""Plain numbers in a file whose unit was forgotten: a memory of 24, which is 24 bytes, next to 9.3 TFLOP/s.
 
 Files may give plain numbers of FLOP/s, bytes/s, bytes and seconds. One that no device or link has ever had is taken for
 a slip where another number of the file is that of a real one. A file in units of its own, where a device computes 1

@@ -1,6 +1,6 @@
 """A model as a graph names it: the modules whose calls its ops come from, and its parameters, without any code.
 
-What a model has beside these, such as modules that compute nothing, is not there.
+What else a model has, such as modules that compute nothing, is not there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """WeightMemory: what weights occupy for the whole step, and which ops make their gradients.
 
 A gradient is held once. PyTorch's optimizers forget it after the update (`zero_grad(set_to_none=True)`), and the
-backward pass of the next step makes it anew: so it is the output of its op, held from the start of that until the end
+backward pass of the next step makes it again: so it is the output of its op, held from the start of that until the end
 of the update that reads it. Room is set aside for the whole step only for gradients that no op of the graph makes, as
 in profiles of layers, whose backward ops make the gradients of inputs.
 """

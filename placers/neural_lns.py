@@ -1,8 +1,8 @@
-"""Large-neighbourhood search led by a policy: a part of the best plans is freed and placed anew, as the policy says.
+"""Large-neighbourhood search led by a policy: a part of the best plans is freed and placed again, as the policy says.
 
 Large-neighbourhood search (Shaw 1998) with annealing's rule (Ropke and Pisinger 2006) and both of its choices learned,
 as in "Neural Deconstruction Search" (Hottung et al. 2025): a network chooses where a plan is freed, 8 to 64 units at a
-time, and the policy's decoder places these anew, with all others where they are. A policy does this well if it was
+time, and the policy's decoder places these again, with all others where they are. A policy does this well if it was
 trained to (`ppo.repairs` of a recipe); any that places unit by unit can.
 
 The search begins where `annealing:policy=...` begins: at the best of the policy's samples and the cheap placers' plans.
@@ -32,7 +32,7 @@ LEARNED = True  # is compared with the classical placers, not as one of them
 
 @dataclass(frozen=True)
 class NeuralLns(SearchPlacer):
-    """Parts of a plan, placed anew by a policy."""
+    """Parts of a plan, placed again by a policy."""
 
     policy: str = "default"
     """Who frees and places units: `default`, a trained policy's folder, or a spec without knobs; of `sequential`."""

@@ -2,7 +2,7 @@
 
 Compiled functions write to buffers of their callers and do not see where these end: one that is too short is memory
 that something else holds. With NUMBA_BOUNDSCHECK=1 numba has them raise IndexError instead. The code is several times
-slower and compiled anew, into a folder of its own, whose name NUMBA_CACHE_DIR may give.
+slower and compiled again, into a folder of its own, whose name NUMBA_CACHE_DIR may give.
 """
 
 from __future__ import annotations

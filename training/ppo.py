@@ -210,7 +210,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return shard.chosen(self.settings, self.updates, done, *shard.seed(self.seed), *seed)
 
     def _rolled_out(self, shard: Shard[View], weight: float) -> Part[Batch, A]:
-        """Samples of a shard's problems in an update, and the labels that are to be imitated beside them."""
+        """Samples of a shard's problems in an update, and the labels that are to be imitated with them."""
         chosen, generator = self._chosen(shard, self.updates)
         plans: Sequence[CurrentPlan | None] = ()
         if self.settings.repairs:

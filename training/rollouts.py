@@ -102,7 +102,7 @@ class PpoRollouts(Generic[Batch, A]):
     ) -> PpoRollouts[Batch, A]:
         """Draw and simulate `samples` placements of each problem; `advantages_of` gives their (samples,) advantages.
 
-        Of problems with a plan only some units are placed anew, and the samples are compared with that plan.
+        Of problems with a plan only some units are placed again, and the samples are compared with that plan.
         Simulations are items for an engine, by default threads: the simulator leaves the interpreter's lock to others.
         """
         plans = plans or [None] * len(problems)

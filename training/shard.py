@@ -128,7 +128,7 @@ class Part(Generic[Batch, A]):
 
     report: PartReport
     rollouts: PpoRollouts[Batch, A]
-    best: Demonstrations[A] | None  # what is imitated beside the samples
+    best: Demonstrations[A] | None  # what is imitated with the samples
 
 
 def gathered_reports(ranks: Ranks, mine: Sequence[PartReport]) -> list[PartReport]:

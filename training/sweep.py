@@ -1,6 +1,6 @@
 """A sweep: runs of one recipe with other values of some keys, which Optuna chooses by how good earlier runs were.
 
-Each trial is a run folder of its own. What is known of all trials is in Optuna's journal beside them, so that a sweep
+Each trial is a run folder of its own. What is known of all trials is in Optuna's journal next to them, so that a sweep
 that was stopped, even by `kill -9`, resumes: a trial that was begun resumes from its own last checkpoint.
 """
 

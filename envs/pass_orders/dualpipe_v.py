@@ -1,4 +1,4 @@
-"""DualPipeV: two stages on each device in the shape of a V, forward beside backward passes (DeepSeek-AI, 2025).
+"""DualPipeV: two stages on each device in the shape of a V, forward next to backward passes (DeepSeek-AI, 2025).
 
 The half of DualPipe (DeepSeek-V3, 2024) that holds each stage once (github.com/deepseek-ai/DualPipe). There the passes
 of a pair run at the same time, so that one computes while the other communicates; here, one after the other.

@@ -53,7 +53,7 @@ def run_by_plan(
     """
     check_names(PARALLELIZE)
     if isinstance(vars(model).get("forward"), PlacedForward):
-        raise InputError("this model is run by a plan already; make it anew to run it by another")
+        raise InputError("this model is run by a plan already; make it again to run it by another")
     _check_model(model, problem.graph)
     places = Places(given_devices(devices, problem.cluster))
     placement = CallPlacement.of(problem.graph, plan)

@@ -111,7 +111,7 @@ class _Ends:
         return (now(self._process.device) - began) / 2
 
     def costs(self, size: int, sender: int, samples: int) -> list[float]:
-        """(samples,) seconds of this processor for each message of one of the two, beside what both compute."""
+        """(samples,) seconds of this processor for each message of one of the two, in addition to what both compute."""
         buffers, is_sender = self._some(int(np.clip(MOST_BYTES // size, 1, MESSAGES)), size), sender == self._rank
         found = []
         for _ in range(samples):

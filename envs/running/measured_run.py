@@ -1,4 +1,4 @@
-"""A plan that was run: what its steps took, beside what the simulator says, and what came out of them."""
+"""A plan that was run: what its steps took, next to what the simulator says, and what came out of them."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class PartitionedStep:
         named = {f"model.{name}": tensor for name, tensor in tensors.items()}
         step = _Step(example.module, program.loss_from, between)
         total = torch.func.functional_call(step, named, args, kwargs)
-        changed = {name: named[f"model.{name}"] for name in self._buffers}  # or assigned anew
+        changed = {name: named[f"model.{name}"] for name in self._buffers}  # or assigned to
         self._buffers = {name: each for name, each in changed.items() if isinstance(each, DTensor)}
         assert isinstance(total, DTensor)
         return total

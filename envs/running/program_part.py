@@ -22,7 +22,7 @@ class ProgramPart:
     """The nodes of a set of ops, each after those that it reads, and what they have to do with all others.
 
     A *result* is a tensor that an op makes: its output or, of an op with several, one of them. Views are no results:
-    each part makes those that it reads anew.
+    each part makes those that it reads again.
     """
 
     ops: frozenset[int]

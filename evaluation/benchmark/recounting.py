@@ -58,7 +58,7 @@ def _counted(
     if not math.isclose(timeline.step_seconds, entry.record.step_seconds, rel_tol=EXACT):
         raise InputError(
             f"{where}: {frozen.name}: step_seconds is {entry.record.step_seconds} by its record, and "
-            f"{timeline.step_seconds} when the plan is timed again; memory alone can be counted anew"
+            f"{timeline.step_seconds} when the plan is timed again; memory alone can be counted again"
         )
     if timeline.fits != entry.record.fits:
         changed.append(f"{where}: {frozen.name}: the plan {'fits now' if timeline.fits else 'does not fit any more'}")

@@ -1,4 +1,4 @@
-"""ModuleTree: the ops of a graph in their modules, and where each stands among those beside it, from left to right."""
+"""ModuleTree: the ops of a graph in their modules, and where each stands among those next to it, from left to right."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ModuleTree:
 
     @cached_property
     def siblings(self) -> Ints:
-        """(pairs, 2) distinct nodes beside each other with an edge between them or what they hold, first to second."""
+        """(pairs, 2) distinct nodes next to each other with an edge between them or what they hold, first to second."""
         pairs = list[Ints]()
         producer, consumer = self.lineage[self.graph.edges.T]
         for depth in range(self.lineage.shape[1]):
@@ -96,7 +96,7 @@ class ModuleTree:
 
     @cached_property
     def layers(self) -> Ints:
-        """(nodes,) how many of those beside it are before each, along the longest chain.
+        """(nodes,) how many of those next to it are before each, along the longest chain.
 
         Where modules wait for each other in a circle, the one that begins first is before the other.
         """

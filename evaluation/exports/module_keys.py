@@ -88,7 +88,7 @@ class ModuleKeys:
         return {gpu: number for number, gpu in enumerate(gpus)}
 
     def check_on_gpus(self, to: str) -> None:
-        """Raise InputError for a plan with modules on CPUs beside other devices."""
+        """Raise InputError for a plan with modules on CPUs next to other devices."""
         devices = self.problem.cluster.devices
         used = {device for place in set(self.places.tolist()) for device in self.hosts[place]}
         cpus = sorted(device for device in used if devices[device].kind == "cpu")

@@ -36,7 +36,7 @@ class LayerRow:
         """The modules in pieces, as the plan has the layers.
 
         Raises InputError as `layers_of` does, as `check_equal` if the layers must be `equal`, and for a plan that has
-        modules on CPUs beside other devices.
+        modules on CPUs next to other devices.
         """
         layers = layers_of(keys)
         keys.check_on_gpus(to)

@@ -1,4 +1,4 @@
-"""Steps on one device: measured and predicted time and memory, kinds of ops beside the cost model, the host's share."""
+"""Steps on one device: measured and predicted time and memory, kinds of ops and the cost model, the host's share."""
 
 from __future__ import annotations
 

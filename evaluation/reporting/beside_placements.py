@@ -1,4 +1,4 @@
-"""What an op placement is worth beside what people would do without it: data parallelism, and one device.
+"""What an op placement is worth next to what people would do without it: data parallelism, and one device.
 
 A placement gains from the order in which ops run, and the loop of the model's own code has PyTorch's. On a chain of
 ops that order leaves nothing to gain, while data parallelism does not depend on it.

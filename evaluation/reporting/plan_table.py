@@ -37,7 +37,7 @@ def plan_table(
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
     And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
-    Of a plan that has a split also by what that divides ops. Of an op placement also what it is worth beside plans of
+    Of a plan that has a split also by what that divides ops. Of an op placement also what it is worth next to plans of
     other kinds, unless it was `compared` with them.
     """
     problem, summary = timeline.problem, StepSummary.of(timeline)

@@ -27,6 +27,6 @@ def what_it_is(path: Path) -> str:
     if "traceEvents" in content:
         return (
             f"{path} is a timeline of PyTorch's profiler (Chrome's trace format) and no graph file: it does not say "
-            "what depends on what; record an ExecutionTraceObserver's trace beside it, or capture the model itself"
+            "what depends on what; record an ExecutionTraceObserver's trace next to it, or capture the model itself"
         )
     return ""

@@ -23,7 +23,7 @@ class Groups:
     message: tuple[int, ...]
     """All ranks: they hear of each change (frozen layers, devices of a pipeline, largest stage, epoch, new ranks)."""
     training: tuple[int, ...]
-    """The active ranks, which sum up gradients; this group is made anew at each change."""
+    """The active ranks, which sum up gradients; this group is made again at each change."""
     devices: tuple[tuple[int, ...], ...]
     """(pipelines, devices) those of the pipeline of each active rank, in the order of its stages."""
 

@@ -1,4 +1,4 @@
-"""Overlapped: data parallelism as DAPPLE's released program estimates it, beside its pipelines (`released`).
+"""Overlapped: data parallelism as DAPPLE's released program estimates it, next to its pipelines (`released`).
 
 Gradients are summed up layer by layer, beginning with the last, while the backward pass goes on. Where a sum takes
 longer than what is computed meanwhile, the step takes that much longer, but for what earlier sums left unused:

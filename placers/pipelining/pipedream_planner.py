@@ -44,7 +44,7 @@ Groups = tuple[tuple[int, ...], ...]  # (servers,) the devices of each
 
 @dataclass(frozen=True)
 class PipeDreamPlanner:
-    """What decides a plan, beside the problem."""
+    """What decides a plan, in addition to the problem."""
 
     placer: str  # whose name errors carry
     form: Form  # but for the memory of devices, and the mini-batches that replicas divide
@@ -113,7 +113,7 @@ class PipeDreamPlanner:
         )
         if self.flush:
             return f"{said}{(count + len(layers) - 1) * found.seconds:.6g} s for the step with filling and emptying"
-        said += f"{count * found.seconds:.6g} s for the step beside filling and emptying"
+        said += f"{count * found.seconds:.6g} s for the step in addition to filling and emptying"
         if not is_training:
             return said
         older = max(-(-sum(replicas[stage:]) // own) for stage, own in enumerate(replicas)) - 1

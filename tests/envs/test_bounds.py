@@ -1,4 +1,4 @@
-"""Lower bounds that are worth something; that they hold for random problems is tested beside the oracle."""
+"""Lower bounds that are worth something; that they hold for random problems is tested next to the oracle."""
 
 from dataclasses import replace
 from typing import get_args

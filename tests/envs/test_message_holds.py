@@ -91,7 +91,7 @@ def test_a_multicast_transfer_is_one_message_for_its_sender() -> None:
 
 
 def test_ops_without_time_wait_for_no_message_and_theirs_hold_a_device_that_computes_after_its_op() -> None:
-    """b reads a's output at 2, and sends its own at once, beside d, which runs until 5; c and e wait for holds."""
+    """b reads a's output at 2, and sends its own at once, next to d, which runs until 5; c and e wait for holds."""
     graph = toy_graph([1, 0, 1, 5, 1], [(0, 1), (1, 2)], output_bytes=[1, 1, 0, 0, 0])
     timeline = step(graph, holding(toy_cluster(3)), [0, 1, 2, 1, 1])
     assert timeline.transfers.start.tolist() == [1, 2]

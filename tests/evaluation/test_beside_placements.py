@@ -1,4 +1,4 @@
-"""What is said of an op placement beside data parallelism and one device."""
+"""What is said of an op placement next to data parallelism and one device."""
 
 from __future__ import annotations
 

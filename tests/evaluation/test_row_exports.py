@@ -32,7 +32,7 @@ def test_the_order_of_devices_that_a_text_lacks_is_said(to: str) -> None:
         "On other devices than planned: layers.1 on gpu:0 (planned gpu:1), layers.2 on gpu:1 (planned gpu:0).",
     )
     beside = replace(problem, cluster=load_cluster("cpu_gpu:gpus=3"), op_seconds=None)
-    with pytest.raises(InputError, match=f"{to} has stages on GPUs, and this plan has modules on cpu:0 beside others"):
+    with pytest.raises(InputError, match=f"{to} has stages on GPUs, and this plan has modules on cpu:0 next to others"):
         export_plan(beside, keys.placed(np.array([0, 0, 0, 1, 1, 1, 1, 0])), model, to)
 
 

@@ -1,4 +1,4 @@
-"""`placelab run`: a plan trains in processes, equals the unplaced model, and is shown beside its simulation."""
+"""`placelab run`: a plan trains in processes, equals the unplaced model, and is shown next to its simulation."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 """Training steps as people write them: each a module whose forward pass ends in the loss, and its inputs.
 
-All are small and have numbers, so that a real step can be run beside the captured one.
+All are small and have numbers, so that a real step can be run next to the captured one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ WIDTH = 32
 
 
 class LoRA(nn.Module):
-    """A frozen linear layer, and two of low rank beside it."""
+    """A frozen linear layer, and two of low rank next to it."""
 
     def __init__(self, base: nn.Linear, rank: int = 4) -> None:
         super().__init__()

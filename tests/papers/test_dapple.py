@@ -127,7 +127,7 @@ def test_vgg_19_by_the_equations() -> None:
 
 
 def test_bert_48_by_the_equations() -> None:
-    """Table V: 8:8, if only what a layer puts out is sent, and no mask beside it; the cut is half-way to a layer."""
+    """Table V: 8:8, if only what a layer puts out is sent, and no mask next to it; the cut is half-way to a layer."""
     given = profile("bert-48")
     problem = problem_of(given, 32, "A")
     sent = 32 * np.array([sum(layer.activation_bytes) for layer in given.layers])

@@ -1,4 +1,4 @@
-"""DAPPLE's pipelines, simulated: orders of passes, what its runtime measured, and what its equations say beside it."""
+"""DAPPLE's pipelines, simulated: orders of passes, what its runtime measured, and what its equations say next to it."""
 
 from __future__ import annotations
 

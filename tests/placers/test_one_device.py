@@ -29,7 +29,7 @@ def policy_that(says: float = 0.0, seed: int = 0) -> SequentialPolicy:
 
 
 def chain(output_bytes: float, ops: int = 6) -> Problem:
-    """Ops of a second one after another, and as many beside them; an output is sent in as many seconds as bytes."""
+    """Ops of a second one after another, and as many next to them; an output is sent in as many seconds as bytes."""
     edges = [(i, i + 2) for i in range(2 * ops - 2)] + [(i, i + 3) for i in range(0, 2 * ops - 3, 2)]
     graph = toy_graph([1.0] * 2 * ops, edges, output_bytes=[output_bytes] * 2 * ops)
     return Problem(graph, toy_cluster(2))

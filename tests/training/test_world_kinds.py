@@ -78,7 +78,7 @@ def test_series_parallel_graphs_reduce_to_one_edge(seed: int, nodes: int) -> Non
             continue
         [source], [target] = graph.predecessors(node), graph.successors(node)
         graph.remove_node(node)
-        graph.add_edge(source, target)  # one beside it, if there is one, is the same from now on
+        graph.add_edge(source, target)  # one next to it, if there is one, is the same from now on
         inner += [each for each in (source, target) if graph.in_degree(each) == graph.out_degree(each) == 1]
     assert graph.number_of_nodes() == 2
     assert graph.number_of_edges() == 1

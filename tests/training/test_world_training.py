@@ -1,4 +1,4 @@
-"""Training on random problems: renewed by the updates, resumed to the same end, beside others, or alone."""
+"""Training on random problems: renewed by the updates, resumed to the same end, next to others, or alone."""
 
 from pathlib import Path
 from typing import Any

@@ -36,7 +36,7 @@ _ASKING = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class LabelSearch:
-    """A search for the label of a problem, which finds the same in whichever process, beside whatever others."""
+    """A search for the label of a problem, which finds the same in whichever process, next to whatever others."""
 
     problem: Problem
     label: Ints | None  # (units,) the label so far

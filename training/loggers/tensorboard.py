@@ -18,7 +18,7 @@ def check_access() -> None:
     """Files are always there to be written."""
 
 
-def build(folder: Path, settings: Settings) -> TensorBoard:  # noqa: ARG001 - a run's settings lie beside its events
+def build(folder: Path, settings: Settings) -> TensorBoard:  # noqa: ARG001 - a run's settings lie next to its events
     """Events in a folder of the run folder."""
     return TensorBoard(folder / KEPT)
 

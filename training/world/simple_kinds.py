@@ -59,7 +59,7 @@ def fan(rng: np.random.Generator, nodes: int) -> Shape:
 
 
 def series_parallel(rng: np.random.Generator, nodes: int) -> Shape:
-    """An edge grows: again and again one is divided by a node, or gets a path with a node beside it."""
+    """An edge grows: again and again one is divided by a node, or gets a path with a node next to it."""
     ends, series = [(0, 1)], rng.uniform(0.3, 0.8)
     for node in range(2, nodes):
         i = int(rng.integers(len(ends)))

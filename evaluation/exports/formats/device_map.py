@@ -12,7 +12,7 @@ from graphs.foundation.errors import InputError
 def write(keys: ModuleKeys) -> Written:
     """The map; of a pipeline, each stage's device.
 
-    Raises InputError if CPUs are used beside other devices: what such a map puts on "cpu" runs on a GPU, from weights
+    Raises InputError if CPUs are used next to other devices: what such a map puts on "cpu" runs on a GPU, from weights
     that are copied there in each step.
     """
     devices = keys.problem.cluster.devices

@@ -1,1 +1,1 @@
-"""Large-neighbourhood search with a learned policy: what it frees of a plan, and how it places that anew."""
+"""Large-neighbourhood search with a learned policy: what it frees of a plan, and how it places that again."""

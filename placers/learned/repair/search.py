@@ -1,4 +1,4 @@
-"""The search by repairs: a policy frees and places units anew, and annealing's rule says which results are kept.
+"""The search by repairs: a policy frees and places units again, and annealing's rule says which results are kept.
 
 In each round some simulations go to repairs and the others to annealing's own moves of placement and order, from the
 same plan and at the same temperature:

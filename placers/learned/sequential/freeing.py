@@ -1,4 +1,4 @@
-"""Which units of a plan are freed, to be placed anew: a unit that a network chooses, and what is near it.
+"""Which units of a plan are freed, to be placed again: a unit that a network chooses, and what is near it.
 
 Large-neighbourhood search (Shaw 1998) takes a part of a solution out and puts it back better. What to take out can be
 learned (Hottung et al. 2025, "Neural Deconstruction Search"). Here one decision is learned, the first unit; the region
@@ -67,7 +67,7 @@ def kept_of(freed: Freed | None, problem: int, units: int) -> Bools:
 
 
 class UnitChoice(nn.Module):
-    """Rates every unit of a plan: how much there is to gain if a region around it is placed anew."""
+    """Rates every unit of a plan: how much there is to gain if a region around it is placed again."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()

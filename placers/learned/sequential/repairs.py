@@ -1,4 +1,4 @@
-"""Repairs of plans of one problem by a policy: some units are freed and placed anew, in several ways at a time."""
+"""Repairs of plans of one problem by a policy: some units are freed and placed again, in several ways at a time."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Compiled, because it takes a step per unit and sample. It keeps a rough schedule of the forward pass on the way (ops in
 order of decreasing longest remaining path, channels that serve one transfer after another, no idle gap used later).
 
-Units that are kept stay on their devices of the pass before. They cost no scores, so a few units are placed anew in a
+Units that are kept stay on their devices of the pass before. They cost no scores, so a few units are placed again in a
 fraction of the time, with the rest in its place: what is placed already, and what is ahead.
 
     layout.order    kept  kept  [ freed ]  kept  [ freed ]  kept  kept

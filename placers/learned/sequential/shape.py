@@ -21,7 +21,7 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     orders: bool = False  # whether it also decides the order in which devices run what is ready
     one_device: bool = False  # whether it may say that everything is best on one device
     live_outputs: bool = False  # whether outputs count while they live, or only what is held during the step
-    repairs: bool = False  # whether it chooses, too, which units of a plan are to be placed anew
+    repairs: bool = False  # whether it chooses, too, which units of a plan are to be placed again
 
     def __post_init__(self) -> None:
         if self.width % self.heads:

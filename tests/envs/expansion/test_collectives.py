@@ -1,4 +1,4 @@
-"""All-reduces of gradients take what their formulas say, move the fewest bytes, and run beside the backward pass."""
+"""All-reduces of gradients take what their formulas say, move the fewest bytes, and run next to the backward pass."""
 
 from dataclasses import replace
 

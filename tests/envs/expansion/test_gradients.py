@@ -137,7 +137,7 @@ def test_it_is_sent_after_the_last_micro_batch_and_held_by_its_reader_alone() ->
 @pytest.mark.parametrize("sharing", ["split", "turns"])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_tied_embedding_of_a_captured_model_crosses_twice(replicas: int, sharing: Sharing) -> None:
-    """Its gradient, without that of the bias beside it, to the first stage, and its new value back; on each replica."""
+    """Its gradient, without that of the bias, to the first stage, and its new value back; on each replica."""
     graph = load_graph("bert:layers=2")
     problem = Problem(graph, servers(2 * replicas))
     stage = Plan.of_units(problem, np.arange(graph.num_units) * 2 // graph.num_units).placement
@@ -153,7 +153,7 @@ def test_the_tied_embedding_of_a_captured_model_crosses_twice(replicas: int, sha
 
 
 def test_the_gradients_of_a_captured_model_add_up_to_its_weights() -> None:
-    """Biases beside a weight that is tied, and steps of a recurrent net: each weight is summed up once per stage."""
+    """Biases next to a weight that is tied, and steps of a recurrent net: each weight is summed up once per stage."""
     for name in ("rnnlm:layers=2", "bert:layers=2"):
         graph = load_graph(name)
         problem = Problem(graph, servers(2))

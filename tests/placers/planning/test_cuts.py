@@ -83,7 +83,7 @@ def test_cuts_keep_to_the_memory_if_any_do(seed: int, memory: float) -> None:
 
 
 def test_pipelines_of_others_are_cut_on_devices_that_the_proposer_does_not_use() -> None:
-    """A CPU beside a GPU: plans of other placers have stages on it, and folded they have twice as many."""
+    """A CPU next to a GPU: plans of other placers have stages on it, and folded they have twice as many."""
     problem = problem_of(3, [3.0, 1.0], np.inf)
     grain = LayerGrain(problem, Layers.of(problem, LAYERS))
     on_one, on_both = (Proposer(PipelineFormula(grain, used)) for used in ((0,), (0, 1)))
