@@ -25,6 +25,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.suites import suite_specs
+from tests.evaluation.some_records import record as some_record
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release
 
@@ -32,11 +33,7 @@ ONE, OTHER, THIRD = "a:x@two", "b:x@two", "c:x@two"
 Curve = tuple[tuple[int, float], ...]
 
 
-def record(problem: str, placer: str, seconds: float, *, seed: int = 0, fits: bool = True, curve: Curve = ()) -> Record:
-    return Record(
-        problem=problem, placer=placer, seed=seed, step_seconds=seconds, fits=fits, peak_bytes=(1.0,), simulations=40,
-        search_seconds=1.5, lower_bound_seconds=0.1, curve=curve,
-    )  # fmt: skip
+record = partial(some_record, simulations=40, search_seconds=1.5, lower_bound_seconds=0.1)
 
 
 def searched(problem: str, placer: str, curve: Curve, seed: int = 0) -> Record:

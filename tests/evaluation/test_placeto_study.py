@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,6 +29,7 @@ from evaluation.studies.placeto_generalisation.methods import (
 )  # fmt: skip
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.evaluation.some_records import record as some_record
 from tests.oracle.toys import random_graph, toy_cluster
 
 TUNED = f"{PLACETO}+finetuned"
@@ -37,11 +39,8 @@ TINY = PlacetoSize(
 )  # fmt: skip
 
 
-def record(problem: str, placer: str, seconds: float, *, seed: int = 0, fits: bool = True) -> Record:
-    return Record(
-        problem=problem, placer=placer, seed=seed, step_seconds=seconds, fits=fits, peak_bytes=(1.0,), simulations=9,
-        search_seconds=0.1, lower_bound_seconds=1.0, curve=((3, 2 * seconds), (8, seconds)),
-    )  # fmt: skip
+def record(problem: str, placer: str, seconds: float, **others: Any) -> Record:
+    return some_record(problem, placer, seconds, simulations=9, curve=((3, 2 * seconds), (8, seconds)), **others)
 
 
 def piece(kind: Kind, seed: int, *records: Record, training: tuple[Point, ...] = ()) -> FamilyResult:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.record import Record
 from evaluation.studies.plan_kinds import __main__ as plan_kinds
 from evaluation.studies.plan_kinds.__main__ import (
     DATA,
@@ -18,18 +17,16 @@ from evaluation.studies.plan_kinds.__main__ import (
     placers,
 )
 from graphs.foundation.errors import InputError
+from tests.evaluation.some_records import record
 
 
 def measured(devices: int, found: dict[str, float], *, unfit: tuple[str, ...] = ()) -> Case:
     """A case where kinds take seconds, and some do not fit."""
-    plans = tuple(
-        Record(
-            problem="any", placer=placers(4)[kind][0], seed=0, step_seconds=seconds, fits=kind not in unfit,
-            peak_bytes=(2.0**34,), simulations=1, search_seconds=0.0, lower_bound_seconds=0.0, samples=10,
-        )
+    plans = (
+        record("any", placers(4)[kind][0], seconds, fits=kind not in unfit, peak_bytes=(2.0**34,), samples=10)
         for kind, seconds in found.items()
-    )  # fmt: skip
-    return Case("VGG-19", "any", devices, plans)
+    )
+    return Case("VGG-19", "any", devices, tuple(plans))
 
 
 def test_losses_come_first_and_what_does_not_fit_wins_nothing() -> None:

@@ -4,24 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.record import Record
 from evaluation.studies.planners import __main__ as planners
 from evaluation.studies.planners.__main__ import CAPTURED, Case, PlannerFindings, Planners
 from graphs.foundation.errors import InputError
-
-
-def record(problem: str, placer: str, seconds: float) -> Record:
-    """A plan that takes seconds; it does not fit if they are below nothing."""
-    return Record(
-        problem=problem, placer=placer, seed=0, step_seconds=abs(seconds), fits=seconds > 0, peak_bytes=(1.0,),
-        simulations=1, search_seconds=0.0, lower_bound_seconds=0.0, notes=("a note.",),
-    )  # fmt: skip
+from tests.evaluation.some_records import record
 
 
 def measured(model: str, ours: float, cluster: str = "any", **rivals: float) -> Case:
     """A case; a rival whose seconds are below nothing has a plan that does not fit."""
     name = f"{model}@{cluster}"
-    plans = {rival: record(name, rival, seconds) for rival, seconds in rivals.items()}
+    plans = {rival: record(name, rival, abs(seconds), fits=seconds > 0) for rival, seconds in rivals.items()}
     return Case(CAPTURED, model, cluster, record(name, "planner", ours), plans)
 
 

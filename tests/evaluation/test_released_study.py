@@ -43,17 +43,11 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.suites import SUITES
 from placers import default
+from tests.evaluation.some_records import record
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release
 
 ONE, OTHER, NEW = "ptb:cell=1@two", "nmt:cell=2@two", "xlnet:layers=4@two"
-
-
-def record(problem: str, placer: str, seconds: float, *, fits: bool = True, seed: int = 0) -> Record:
-    return Record(
-        problem=problem, placer=placer, seed=seed, step_seconds=seconds, fits=fits, peak_bytes=(1.0,), simulations=1,
-        search_seconds=0.1, lower_bound_seconds=0.5,
-    )  # fmt: skip
 
 
 def placed(problem: str, greedy: float, heft: float, metis: float, expert: float = 8.0) -> list[Record]:

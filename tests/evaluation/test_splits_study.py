@@ -4,19 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.record import Record
 from evaluation.studies.splits import __main__ as splits
 from evaluation.studies.splits.__main__ import Held, Model, Placed, SplitFindings, Splits
 from graphs.foundation.errors import InputError
+from tests.evaluation.some_records import record
 
 
 def placed(placer: str, seconds: float, *, fits: bool = True, held: float = 3.0) -> Placed:
     """A plan that takes seconds, and holds bytes of which one is a buffer."""
-    record = Record(
-        problem="any", placer=placer, seed=0, step_seconds=seconds, fits=fits, peak_bytes=(held,), simulations=1,
-        search_seconds=0.0, lower_bound_seconds=0.0, notes=("a note.",),
-    )  # fmt: skip
-    return Placed(record, Held(peak=held, state=held - 2.0, outputs=1.0, buffers=1.0), moved=1.0)
+    of = Held(peak=held, state=held - 2.0, outputs=1.0, buffers=1.0)
+    return Placed(record("any", placer, seconds, fits=fits), of, moved=1.0)
 
 
 def measured(model: str, data: Placed, tensor: Placed, ours: float) -> Model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -30,16 +31,12 @@ from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.splits import split
+from tests.evaluation.some_records import record as some_record
 from tests.oracle.toys import random_graph
 from training.mixed_knobs import mixed_graphs
 from training.world.kinds import KINDS
 
-
-def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Record:
-    return Record(
-        problem=problem, placer=placer, seed=0, step_seconds=seconds, fits=fits, peak_bytes=(1.0, 1.0), simulations=1,
-        search_seconds=1.0, lower_bound_seconds=0.0, budget=budget,
-    )  # fmt: skip
+record = partial(some_record, budget=1)
 
 
 def plans(who: str, *of: Record, name: str = "chain") -> SetPlans:
@@ -49,16 +46,16 @@ def plans(who: str, *of: Record, name: str = "chain") -> SetPlans:
 def test_ratios_are_of_plans_that_fit() -> None:
     rivals = plans(
         "",
-        found("a", "heft", 4.0), found("a", "metis", 2.0), found("a", SEARCH, 1.0, budget=100),
-        found("b", "heft", 3.0), found("b", "metis", 1.0, fits=False), found("b", SEARCH, 3.0, budget=100),
-        found("c", "heft", 1.0, fits=False), found("c", SEARCH, 5.0, budget=100),
+        record("a", "heft", 4.0), record("a", "metis", 2.0), record("a", SEARCH, 1.0, budget=100),
+        record("b", "heft", 3.0), record("b", "metis", 1.0, fits=False), record("b", SEARCH, 3.0, budget=100),
+        record("c", "heft", 1.0, fits=False), record("c", SEARCH, 5.0, budget=100),
     )  # fmt: skip
     policy = plans(
         "mine",
-        found("a", "mine", 3.0), found("a", "mine", 1.5, budget=SAMPLES),
-        found("b", "mine", 1.0, fits=False), found("b", "mine", 2.0, budget=SAMPLES),
-        found("a", "mine", 1.2, budget=FROM_POLICY), found("b", "mine", 9.0, budget=FROM_POLICY, fits=False),
-        found("c", "mine", 5.0), found("c", "mine", 4.0, budget=SAMPLES),
+        record("a", "mine", 3.0), record("a", "mine", 1.5, budget=SAMPLES),
+        record("b", "mine", 1.0, fits=False), record("b", "mine", 2.0, budget=SAMPLES),
+        record("a", "mine", 1.2, budget=FROM_POLICY), record("b", "mine", 9.0, budget=FROM_POLICY, fits=False),
+        record("c", "mine", 5.0), record("c", "mine", 4.0, budget=SAMPLES),
     )  # fmt: skip
     findings = TransferFindings([rivals], [policy])
     ((name, tables),) = findings.rows("mine").items()
@@ -78,8 +75,8 @@ def test_ratios_are_of_plans_that_fit() -> None:
 
 
 def test_several_sets_have_a_row_of_all() -> None:
-    rivals = [plans("", found("a", "heft", 2.0), name=name) for name in ("chain", "tree")]
-    mine = [plans("mine", found("a", "mine", value), name=name) for name, value in (("chain", 1.0), ("tree", 4.0))]
+    rivals = [plans("", record("a", "heft", 2.0), name=name) for name in ("chain", "tree")]
+    mine = [plans("mine", record("a", "mine", value), name=name) for name, value in (("chain", 1.0), ("tree", 4.0))]
     findings = TransferFindings(rivals, mine)
     rows = findings.rows("mine")
     assert list(rows) == ["chain", "tree", "all"]
@@ -88,9 +85,9 @@ def test_several_sets_have_a_row_of_all() -> None:
 
 
 def test_an_order_is_compared_with_the_rule_on_the_same_problems() -> None:
-    rivals = plans("", found("a", "heft", 9.0), found("b", "heft", 9.0), found("c", "heft", 9.0))
+    rivals = plans("", record("a", "heft", 9.0), record("b", "heft", 9.0), record("c", "heft", 9.0))
     mine, by_rule = (
-        plans(who, *(found(name, who, seconds, budget=budget) for name, budget, seconds in every))
+        plans(who, *(record(name, who, seconds, budget=budget) for name, budget, seconds in every))
         for who, every in {
             "mine": [("a", 1, 2.0), ("b", 1, 3.0), ("a", SAMPLES, 1.0), ("c", SAMPLES, 4.0)],
             "mine:order=no": [("a", 1, 4.0), ("c", 1, 9.0), ("a", SAMPLES, 3.0), ("c", SAMPLES, 4.0)],
