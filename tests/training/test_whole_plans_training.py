@@ -1,5 +1,6 @@
 """Training a policy of whole plans: labels, imitation, REINFORCE; a run that is stopped and resumed."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.settings import WholePlans
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ProblemChain
 from placers.learned.whole_plans.label_search import best_known, is_possible, named_alike
+from placers.learned.whole_plans.policy import WholePlansPolicy
 from training.checkpoint import read_state
 from training.problem_sets import load_problems, renewed_problems, validation_problems
 from training.recipe import ProblemSet, Recipe, Validation
-from training.resources import Resources
 from training.train import train
-from training.whole_plans import WholePlansTrainer
+from training.whole_plans import LabelSearch, WholePlansTrainer
 from training.world.random_chains import CHAINS, random_chain
 from training.world.settings import Chains, World
 
@@ -48,10 +49,8 @@ def test_the_best_known_pipeline_can_be_made_and_is_no_slower_than_one_device() 
     assert longer <= seconds * (1 + 1e-9)
 
 
-def test_a_run_that_is_stopped_ends_as_if_it_had_not_been_and_workers_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = trained(tmp_path / "whole", resources=Resources(workers=2))
+def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained(tmp_path / "whole")
     original = WholePlansTrainer.imitate
 
     def interrupted(self: Any) -> float:
@@ -74,6 +73,9 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been_and_workers_change_not
     assert states[0][1] == states[1][1]
     assert states[0][1]["simulations"] == str(3 * 2 + 2 * 2 * 2), "of labels, and of updates"
     assert all(torch.equal(states[0][0][key], value) for key, value in states[1][0].items())
+    first = LabelSearch(WholePlansPolicy, load_problems(SMALL.problems)[0], 2)
+    elsewhere: LabelSearch = pickle.loads(pickle.dumps(first))  # as another process is given it
+    assert elsewhere.do() == tuple(states[0][0]["label.0"].tolist())
 
     with pytest.raises(InputError, match="started from another recipe"):
         train(replace(SMALL, validation=Validation()), out=tmp_path / "whole", seed=1, resume=True)
