@@ -46,7 +46,7 @@ test: setup  ## style, types, tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: setup  ## long tests, and tests of drawn examples with all of them: hours
 	$(BIN)/pytest -n 2 -m "slow or hypothesis" --hypothesis-profile thorough

@@ -15,6 +15,7 @@ from tests.oracle.toys import Toy
 from tests.oracle.toys import four_ops_two_devices as _four_ops_two_devices
 
 MADE = "PLACELAB_TESTS_CACHE"
+LONG_FILES = ("tests/training/", "tests/envs/running/", "tests/evaluation/test_workers.py", "tests/examples/")
 
 settings.load_profile("brief")  # unless --hypothesis-profile says another one
 
@@ -25,6 +26,11 @@ def pytest_configure() -> None:
         os.environ[VARIABLE] = os.environ[MADE] = tempfile.mkdtemp(prefix="placelab-tests-")
         atexit.register(shutil.rmtree, os.environ[MADE], ignore_errors=True)
     os.environ.pop(SWITCH, None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of few and long tests first: a process that ends with one of them would let the other wait."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
 
 
 @pytest.fixture

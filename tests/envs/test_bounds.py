@@ -14,11 +14,12 @@ from envs.plan import Plan
 from envs.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
 from envs.simulation.simulator import Simulator, simulate
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
-brief = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_a_chain_takes_its_length_and_its_launches() -> None:

@@ -19,6 +19,7 @@ from graphs.formats.chakra_messages import attributes, nodes_of
 from graphs.formats.chakra_nodes import NodeType
 from graphs.load import load_cluster
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.toys import toy_cluster, toy_graph
@@ -84,7 +85,7 @@ def replayed(nodes: Nodes) -> dict[tuple[int, int], float]:
     return {key: end(key) for key in nodes}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_traces_hold_the_whole_step_and_can_be_replayed(case: tuple[Problem, Plan]) -> None:
     timeline = simulate(*case)

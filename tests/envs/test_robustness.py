@@ -14,12 +14,13 @@ from envs.schedule import Schedule
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     problem = Problem(case.problem.graph, case.problem.cluster, op_seconds=case.op_seconds)
@@ -33,7 +34,7 @@ def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: tuple[Problem, Plan]) -> None:
     problem, plan = case
@@ -44,7 +45,7 @@ def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: tu
     assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_whole_plan_meets_the_factors_of_the_placement(case: Case) -> None:
     """In one micro-batch without replicas, all is the same to the bit."""

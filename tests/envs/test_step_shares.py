@@ -12,6 +12,7 @@ from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.drawings import drawn_diamond, drawn_rows
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
@@ -116,7 +117,7 @@ def test_updates_wait_for_sums_of_gradients() -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_shares_add_up_to_the_step(case: Case) -> None:
     timeline = Simulator(case.problem, order=case.order).timeline(case.placements[0])

@@ -21,13 +21,14 @@ from placers.contract.placer import Placer
 from placers.gpipe import GPipe
 from placers.human_expert import HumanExpert
 from placers.single_device import SingleDevice
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import planned
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import toy_cluster, toy_graph
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_the_parts_of_a_devices_memory_are_all_of_it(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

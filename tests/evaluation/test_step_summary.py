@@ -16,12 +16,13 @@ from evaluation.reporting.plan_table import plan_table
 from evaluation.reporting.step_summary import StepSummary, device_times, largest_held, largest_sent
 from evaluation.reporting.summary_rows import held_rows, sent_rows, time_rows
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_its_parts_add_up_to_what_the_timeline_holds(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

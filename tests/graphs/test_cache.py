@@ -30,6 +30,7 @@ from graphs.held_tensors import HeldTensors
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 from graphs.signatures import Signatures
+from tests.drawn import examples
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import random_graph
 
@@ -122,7 +123,7 @@ def test_the_second_time_nothing_is_captured_and_the_graph_is_the_same(
 
 
 @given(graph=st.integers(1, 8).flatmap(full_graphs))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50, 15))
 def test_every_field_of_a_graph_is_kept(graph: OpGraph) -> None:
     captured(SPEC, lambda: graph, training=True)
     found = kept(SPEC, training=True)
@@ -316,7 +317,7 @@ def the_entry() -> Path:
 
 
 @given(data=st.data())
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100, 25))
 def test_a_damaged_entry_is_none(data: st.DataObject) -> None:
     graph = random_graph(8, 3)
     captured(SPEC, lambda: graph, training=True)

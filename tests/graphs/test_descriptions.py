@@ -4,7 +4,7 @@ import pytest
 
 from envs.simulation.simulator import simulate
 from graphs.described import Described, Source
-from graphs.descriptions import descriptions_of
+from graphs.descriptions import descriptions_of, updated_weights
 from graphs.load import load_cluster, load_graph
 from graphs.notation.operator import Operator, tensor
 from graphs.op_graph import OpGraph, Phase
@@ -95,6 +95,10 @@ def test_the_same_graph_is_described_once_and_one_without_signatures_not_at_all(
     graph, described = step(SPECS[0])
     assert descriptions_of(graph) is described
     assert descriptions_of(random_graph(9, 1)) == (None,) * 9
+
+
+def test_an_op_that_is_not_described_is_known_to_update_nothing() -> None:
+    assert updated_weights([None], 0) == []
 
 
 def test_what_is_not_described_is_read_as_one_output() -> None:

@@ -19,6 +19,7 @@ from graphs.problem import Problem
 from placers.black_gpipe import BlackGPipe
 from placers.pipelining.bottleneck import LayerChain, partition
 from placers.pipelining.pipeline import Stage
+from tests.drawn import examples
 
 VGG = Path(__file__).parents[3] / "shared" / "data" / "blackgpipe" / "vgg19.json"
 MIB = 2.0**20
@@ -98,7 +99,7 @@ def least_on(chain: LayerChain, machines: int, memory: float, shared: int) -> fl
     return best
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80, 20), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6),
     st.integers(1, 4),

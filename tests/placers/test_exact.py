@@ -142,7 +142,7 @@ def test_with_the_order_free_the_best_plan_is_faster_than_under_any_rule(rule: s
         Exact(order="fastest")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(plans=8))
 def test_the_bound_of_all_schedules_holds_for_every_run(case: Case) -> None:
     from placers.solvers.schedules import Schedules

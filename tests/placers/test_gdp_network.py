@@ -18,6 +18,7 @@ from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe
 from placers.learned.gdp.networks.graphsage_transformer import GraphSageTransformer, PlacementLayer, build
 from placers.learned.gdp.segments import Segments, topological_order
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 2}
@@ -85,7 +86,7 @@ def test_a_segment_remembers_those_before_it_in_its_own_sequence() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 15), deadline=None)
 @given(data=st.data(), units=st.integers(1, 20), length=st.integers(1, 25), memory=st.integers(0, 4))
 def test_a_layer_is_full_attention_with_the_other_segments_masked(
     data: st.DataObject, units: int, length: int, memory: int

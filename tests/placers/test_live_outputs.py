@@ -15,6 +15,7 @@ from graphs.problem import Problem
 from placers.learned.sequential.layout import RolloutLayout
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.state import GIVEN, Rollouts, Sampling
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
 from training.world.random_problem import world_problems
@@ -106,7 +107,7 @@ def with_seconds(graph: OpGraph, seed: int) -> OpGraph:
     return toy_graph(seconds.tolist(), edges, output_bytes=graph.output_bytes.tolist())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 15), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 24))
 def test_a_forward_pass_on_one_device_needs_what_is_simulated(seed: int, ops: int) -> None:
     problem = Problem(with_seconds(random_graph(ops, seed=seed), seed), toy_cluster(1))

@@ -10,6 +10,7 @@ from graphs.problem import Problem
 from placers.gpipe import GPipe
 from placers.pipedream import PipeDream
 from placers.stages.chain import least_bottleneck
+from tests.drawn import examples
 from tests.oracle.toys import toy_cluster, toy_graph
 
 CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -35,7 +36,7 @@ def test_pipedream_keeps_to_memory() -> None:
     assert PipeDream().place(Problem(graph, toy_cluster(2, memory=1.0))).plan.placement.tolist() == [0, 1, 1, 1, 1]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80, 20), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6),
     st.integers(1, 3),

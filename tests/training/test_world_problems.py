@@ -14,6 +14,7 @@ from envs.simulation.simulator import Simulator
 from graphs.cluster import FREE
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.drawn import examples
 from training.world.kinds import KINDS
 from training.world.random_cluster import random_cluster
 from training.world.random_graph import GraphOrder, random_graph
@@ -162,7 +163,7 @@ def _topology(problem: Problem) -> str:
     return str(nx.weisfeiler_lehman_graph_hash(graph, node_attr="label", iterations=4))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50, 15))
 @given(updates=st.integers(0, 10_000), renewed=st.floats(0, 5), count=st.integers(1, 50))
 def test_the_problems_that_are_held_are_renewed_at_the_rate_asked_for(updates: int, renewed: float, count: int) -> None:
     row = RenewedProblems(World(problems=count, renewed=renewed), seed=0)

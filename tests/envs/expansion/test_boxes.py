@@ -84,3 +84,6 @@ def test_gradients_of_windows_overlap_at_their_borders_and_are_cut_there() -> No
     own = adding(rows, tuple((-1, row) for row in rows))
     assert own == ((Range(0, 3),), (Range(4, 7),), (Range(8, 11),))
     assert sum(elements(intersection(row, box)) for row in rows for box in own) - 12 == 4  # each border twice
+    unequal = tuple((Range(low, high),) for low, high in ((0, 6), (5, 8), (7, 11)))
+    own = adding(unequal, tuple((-1, row) for row in unequal))
+    assert own == ((Range(0, 5),), (Range(6, 7),), (Range(8, 11),)), "which equal parts would not be"

@@ -11,12 +11,13 @@ from envs.schedule import Schedule, Sharing
 from envs.simulation.simulator import Simulator, simulate
 from graphs.load import load_graph
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 RULES = ("longest_path", "fifo", "program")
-brief = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(max_examples=examples(300, 60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check_the_same(problem: Problem, plan: Plan) -> None:

@@ -19,6 +19,7 @@ from envs.timeline import Timeline
 from graphs.load import load_graph
 from graphs.op_graph import SPARSE, OpGraph, Phase
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import planned
 
@@ -194,7 +195,7 @@ def check_that_updates_wait(expansion: Expansion) -> None:
             assert feeds[made, copy].all()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.sampled_from(("split", "turns")),
     st.sampled_from(("ring", "direct", "hierarchical")), st.sampled_from(("step", "micro_batch")),
@@ -215,7 +216,7 @@ def test_every_update_waits_for_every_gradient_of_its_weights(
     check_that_updates_wait(expand(problem, replace(plan, schedule=schedule)))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_it_is_so_in_random_plans(case: tuple[Problem, Plan]) -> None:
     expansion = expand(*case)

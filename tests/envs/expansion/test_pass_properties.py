@@ -13,6 +13,7 @@ from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.op_graph import Phase
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 from tests.oracle import oracle, simpy_oracle
 
@@ -75,7 +76,7 @@ def ordered(case: Case) -> Passes:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, 15))
 @given(cases())
 def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
     timeline = simulate(case.problem, case.plan)
@@ -107,7 +108,7 @@ def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
     assert ran > 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60, 15))
 @given(cases())
 def test_both_oracles_agree_with_the_engine(case: Case) -> None:
     timeline = simulate(case.problem, case.plan)

@@ -12,6 +12,7 @@ from envs.expansion.pass_lists import BACKWARD, FORWARD, PassLists
 from envs.schedule import Sharing
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, drawn, servers
 
 A, B = "early_backward_a", "early_backward_b"
@@ -142,7 +143,7 @@ def check_versions(expansion: Expansion) -> None:
             assert len(versions) == len({version for version, _ in wanted})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(1, 8), st.sampled_from(("split", "turns")),
     st.sampled_from((A, B, "gpipe", "zb_h1")),

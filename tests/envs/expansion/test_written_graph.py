@@ -19,6 +19,7 @@ from envs.schedule import Schedule
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.toys import toy_cluster, toy_graph
 
@@ -45,7 +46,7 @@ def as_op_graph(graph: OpGraph) -> OpGraph:
     return OpGraph(**{each.name: getattr(graph, each.name) for each in fields(OpGraph)})
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_it_is_the_op_graph_of_its_values(case: tuple[Problem, Plan]) -> None:
     graph = expand(*case).problem.graph

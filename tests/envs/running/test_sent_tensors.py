@@ -19,6 +19,7 @@ from envs.timeline import Timeline
 from graphs.load import load_cluster
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.running.trained_models import program_of
 
 EXACT = ("mlp", "gpt", "conv", "recurrent")  # whose ops read nothing that has no gradient, but inputs
@@ -66,7 +67,7 @@ class Case:
 
 
 @given(seed=st.integers(0, 10**6), name=st.sampled_from(EXACT))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 15), deadline=None)
 def test_messages_are_the_simulated_transfers(seed: int, name: str) -> None:
     case = Case.of(name, seed)
     assert case.sent().keys() == case.simulated().keys()
@@ -87,7 +88,7 @@ def test_what_has_no_gradient_is_simulated_and_not_sent(seed: int, name: str) ->
 
 
 @given(seed=st.integers(0, 10**6), name=st.sampled_from(EXACT + OTHERS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 15), deadline=None)
 def test_messages_are_as_large_as_transfers_where_an_op_has_one_result(seed: int, name: str) -> None:
     """Of several results those are sent that are read, of several gradients as many; the simulator knows their mean."""
     case = Case.of(name, seed)
@@ -110,7 +111,7 @@ def test_messages_are_as_large_as_transfers_where_an_op_has_one_result(seed: int
 
 
 @given(seed=st.integers(0, 10**6), name=st.sampled_from(EXACT + OTHERS), is_ordered=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 15), deadline=None)
 def test_one_order_of_all_ops_has_each_message_sent_before_it_is_read(seed: int, name: str, is_ordered: bool) -> None:
     """Then the first op in it that has not run can always run, and no process waits for ever."""
     case = Case.of(name, seed, is_ordered=is_ordered)

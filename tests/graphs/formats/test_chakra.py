@@ -15,6 +15,7 @@ from graphs.formats.chakra import load_chakra
 from graphs.formats.chakra_messages import attribute, attributes, new, nodes_of, written
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
+from tests.drawn import examples
 
 # GlobalMetadata(version="0.0.4"), Node(id=3, name="a", type=COMP_NODE, data_deps=[1, 2], duration_micros=300,
 # attr=[AttributeProto(name="is_cpu_op", bool_val=False)]), by the rules of protobuf's encoding
@@ -136,7 +137,7 @@ def test_what_is_no_trace_gets_one_sentence(tmp_path: Path, nodes: tuple[Any, ..
 
 
 @given(cut=st.integers(0, 38), byte=st.integers(0, 255))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 15), deadline=None)
 def test_damaged_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, cut: int, byte: int) -> None:
     path = tmp_path_factory.mktemp("damaged") / "mine.et"
     raw = HEAD + NODE.replace(bytes.fromhex("2a020102"), bytes.fromhex("30013001"))

@@ -16,10 +16,11 @@ from graphs.formats.networkx import from_networkx, to_networkx
 from graphs.formats.pyg import from_pyg, to_pyg
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
+from tests.drawn import examples
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import toy_graph
 
-several = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+several = settings(max_examples=examples(50, 15), deadline=None, suppress_health_check=list(HealthCheck))
 any_graph = st.integers(1, 8).flatmap(full_graphs)
 
 

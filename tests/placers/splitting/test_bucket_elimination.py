@@ -10,10 +10,11 @@ from placers.splitting import elimination_order
 from placers.splitting.bucket_elimination import least
 from placers.splitting.elimination_order import described, min_fill_order
 from placers.splitting.pairwise_costs import PairwiseCosts
+from tests.drawn import examples
 from tests.placers.splitting.random_costs import assignments, random_costs, series_parallel
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120, 30), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_least_cost_is_that_of_brute_force_and_the_assignment_costs_what_is_said(seed: int) -> None:
     costs = random_costs(seed)
@@ -22,7 +23,7 @@ def test_the_least_cost_is_that_of_brute_force_and_the_assignment_costs_what_is_
     assert costs.cost(found.chosen) == pytest.approx(found.cost, abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 15), deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_neither_the_order_of_elimination_nor_that_of_variables_matters(seed: int, random) -> None:  # type: ignore[no-untyped-def]
     costs = random_costs(seed, most_variables=10, most_choices=3)

@@ -18,6 +18,7 @@ from placers.splitting.mesh import best_mesh, prices_of_links
 from placers.splitting.options import TOFU, SplitRules, Splitting
 from placers.splitting.pricing import Prices, Pricing
 from placers.splitting.split_graph import SplitGraph, SplitOp, SplitTensor
+from tests.drawn import examples
 from tests.placers.splitting.networks import PRODUCT, Step, lstm, mlp, pointwise, product, wide_resnet
 
 DIVIDED = SplitRules(whole_ops=False)
@@ -40,7 +41,7 @@ def some_step(seed: int, *, coarsened: bool = False) -> SplitGraph:
     return step.backward(made[-1], [data] if rng.random() < 0.5 else [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 15), deadline=None)
 @given(st.integers(0, 99), st.sampled_from([TOFU, DIVIDED, SplitRules()]), st.booleans())
 def test_each_cut_is_that_of_brute_force(seed: int, rules: SplitRules, coarsened: bool) -> None:
     splitting = Splitting(some_step(seed, coarsened=coarsened), (2, 2), rules)

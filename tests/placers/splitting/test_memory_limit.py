@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from placers.splitting.memory_limit import least_within
 from placers.splitting.node_elimination import least_by_node_elimination
 from placers.splitting.pairwise_costs import PairwiseCosts
+from tests.drawn import examples
 from tests.placers.splitting.random_costs import assignments, random_costs
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80, 20), deadline=None)
 @given(st.integers(0, 2**32), st.floats(0, 1.2))
 def test_the_bound_holds_and_what_is_found_is_within_the_limit(seed: int, share: float) -> None:
     costs = random_costs(seed, most_variables=6)
