@@ -37,7 +37,7 @@ class HeldMemory:
         others = np.stack([graph.units[given.uses[:, 0]], first + given.uses[:, 1]], axis=1)
         outputs = np.stack([readers[:, 0], first + len(given) + readers[:, 1]], axis=1)
         return cls(
-            np.concatenate([problem.weight_state_bytes, given.bytes, graph.occupied_bytes[kept]]),
+            np.concatenate([problem.weight_state_bytes, given.bytes, graph.made_bytes[kept]]),
             distinct_pairs(np.concatenate([weights, others, outputs]))[0],
             problem.cluster.memory_bytes,
             graph.num_units,

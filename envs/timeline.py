@@ -267,7 +267,7 @@ class Timeline:
         return _Held(
             np.concatenate([self.start[own], moved.start[copies]]),
             np.concatenate([end, read_until[copied]]),
-            graph.occupied_bytes[np.concatenate([own, copied])],
+            np.concatenate([graph.made_bytes[own], graph.occupied_bytes[copied]]),
             np.concatenate([own, moved.producer[copies]]),
         )
 

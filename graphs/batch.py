@@ -49,7 +49,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
 
     The samples are no longer known, nor are descriptions of ops and their signatures, which are those of the batch that
     was captured. A message of an edge, which has no law, is in proportion to the batch where its producer's output
-    grows at all, and a transfer of an output is the same share of it as before.
+    grows at all, and a transfer of an output, and what is held with it, is the same share of it as before.
     """
     law, grown = law_of(graph), grows(graph)
     amounts = {}
@@ -64,6 +64,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
         graph,
         **amounts,
         transfer_bytes=graph.transfer_bytes * outputs if len(graph.transfer_bytes) else graph.transfer_bytes,
+        unsent_bytes=graph.unsent_bytes * outputs if len(graph.unsent_bytes) else graph.unsent_bytes,
         edge_bytes=graph.edge_bytes * linear[graph.edges[:, 0]] if len(graph.edge_bytes) else graph.edge_bytes,
         measured_seconds=graph.measured_seconds * timed,
         measured_on={device: seconds * timed for device, seconds in graph.measured_on.items()},

@@ -10,7 +10,8 @@ holds the positions of the edges that only order their ops.
 
 A node may hold more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
-a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"call": ["head", "linear",
+a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"unsent_bytes"`, what else it
+makes and holds as long as its output, such as a mask; `"call": ["head", "linear",
 0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before there. An
 edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 
@@ -75,6 +76,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     measured_seconds: Amount | dict[str, Amount] | None = None  # on any device, or by name or kind of device
     devices: list[str] = []  # names or kinds of those where the op may run; anywhere if empty
     transfer_bytes: Amount | None = None  # what a transfer of the output moves; output_bytes if left out
+    unsent_bytes: Amount = 0.0  # of further results, which are held as long as the output and sent nowhere
     call: Call | None = None  # of the model's code, that the op comes from
     signature: Position | None = None  # its number in `signatures`
     sources: list[tuple[Literal["op", "weight", "input"], OpRef]] = []  # of what its signature reads
@@ -145,6 +147,7 @@ def _content(graph: OpGraph) -> GraphFile:
         graph.names, graph.kinds, graph.flops.tolist(), graph.bytes_accessed.tolist(), graph.output_bytes.tolist(),
         graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), _measured(graph),
         graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph),
+        graph.unsent_bytes.tolist() or [0.0] * len(graph),
         graph.calls or [None] * len(graph), *_signed(graph), strict=True,
     )  # fmt: skip
     nodes = [
@@ -152,10 +155,11 @@ def _content(graph: OpGraph) -> GraphFile:
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
-            call=call, signature=signature, sources=sources,
+            unsent_bytes=unsent, call=call, signature=signature, sources=sources,
         )
         for (
-            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, call, signature, sources,
+            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, unsent, call, signature,
+            sources,
         ) in columns
     ]  # fmt: skip
     return GraphFile(
@@ -256,6 +260,7 @@ def _graph(content: GraphFile) -> OpGraph:
         **_times_in(nodes),
         devices=tuple(tuple(node.devices) for node in nodes) if any(node.devices for node in nodes) else (),
         transfer_bytes=_transfer_bytes(nodes),
+        unsent_bytes=np.array([node.unsent_bytes for node in nodes]),
         edge_bytes=_edge_bytes(content),
         calls=tuple(node.call for node in nodes),
         weight_names=tuple(content.weight_names),

@@ -85,6 +85,7 @@ class OpGraph:
     measured_on: dict[str, Floats] = field(default_factory=dict)  # name or kind of device -> (ops,) seconds, or NaN
     devices: tuple[tuple[str, ...], ...] = ()  # (ops,) names or kinds of devices an op may run on; () anywhere
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
+    unsent_bytes: Floats = field(default_factory=_no_floats)  # (ops,) of further results, held as long as the output
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
     weight_names: tuple[str, ...] = ()  # (weights,) the name of each parameter in its model, if known
@@ -99,7 +100,7 @@ class OpGraph:
         for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
             if len(getattr(self, key)) == 0:
                 object.__setattr__(self, key, np.full(len(self.names), neutral))
-        for key in (*COSTS, "weights", "measured_seconds", "transfer_bytes", "edge_bytes"):
+        for key in (*COSTS, "weights", "measured_seconds", "transfer_bytes", "unsent_bytes", "edge_bytes"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
         if not any(self.devices):
             object.__setattr__(self, "devices", ())
@@ -107,6 +108,8 @@ class OpGraph:
             object.__setattr__(self, "calls", ())
         if not any(self.described):
             object.__setattr__(self, "described", ())
+        if not np.any(self.unsent_bytes):
+            object.__setattr__(self, "unsent_bytes", _frozen([], np.float64))
         if np.isnan(self.edge_bytes).all():
             object.__setattr__(self, "edge_bytes", _frozen([], np.float64))
         frozen = self.frozen if np.any(self.frozen) else np.zeros(0)
@@ -195,6 +198,14 @@ class OpGraph:
         """(ops + messages,) bytes that each output and each copy of it, and the copy of each message, occupies."""
         return _frozen(np.concatenate([self.output_bytes, self.moved_bytes[len(self) :]]), np.float64)
 
+    @cached_property
+    def made_bytes(self) -> Floats:
+        """(ops + messages,) the same where the op itself has run, with its results that are sent nowhere."""
+        if not len(self.unsent_bytes):
+            return self.occupied_bytes
+        unsent = np.append(self.unsent_bytes, np.zeros(len(self.occupied_bytes) - len(self)))
+        return _frozen(self.occupied_bytes + unsent, np.float64)
+
     @property
     def samples(self) -> int:
         """How many samples a step has; 0 if that is not known."""
@@ -270,6 +281,7 @@ class OpGraph:
         for key in COSTS:
             self._check_costs(key, getattr(self, key), self.names)
         self._check_costs("transfer_bytes", self.transfer_bytes, self.names)
+        self._check_costs("unsent_bytes", self.unsent_bytes, self.names)
         self._check_costs("bytes", self.weights, tuple(f"weight {i}" for i in range(len(self.weights))))
         messages = tuple(f"edge {i}" for i in range(len(self.edge_bytes)))
         self._check_costs("measured_seconds", self.measured_seconds, self.names, missing=True)
@@ -285,7 +297,11 @@ class OpGraph:
     def _check_lengths(self) -> None:
         ops = len(self.names)
         per_op = ("kinds", *COSTS, "phase", "mirror", "group", "measured_seconds")
-        given = [key for key in ("devices", "transfer_bytes", "calls", "described") if len(getattr(self, key))]
+        given = [
+            key
+            for key in ("devices", "transfer_bytes", "unsent_bytes", "calls", "described")
+            if len(getattr(self, key))
+        ]
         lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
         lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
         for key, length in lengths.items():

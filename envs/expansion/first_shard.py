@@ -74,6 +74,7 @@ class FirstShard:
             graph,
             output_bytes=graph.output_bytes * np.maximum(made, _needed(partition, is_kept)),
             transfer_bytes=graph.output_bytes * np.where(sent > 0, sent, 1.0),
+            unsent_bytes=graph.unsent_bytes * made if len(graph.unsent_bytes) else graph.unsent_bytes,
             weights=graph.weights * np.array(own),
             batch_law=None,
         )

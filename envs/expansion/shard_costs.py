@@ -42,6 +42,7 @@ class ShardCosts:
         for number, key in enumerate(("flops", "bytes_accessed", "output_bytes")):
             amounts[key][work] = getattr(graph, key)[origin] * share[shard, number, origin]
         amounts["sent_bytes"][work] = amounts["output_bytes"][work]
+        amounts["unsent_bytes"][work] *= share[shard, OUTPUT, origin]
         op_seconds[work] = seconds[shard, origin]
 
     def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:

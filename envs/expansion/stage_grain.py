@@ -105,15 +105,15 @@ class StageGrain:
         for device, column in enumerate(busy.T):
             seconds[:, device] = np.bincount(self._op, column, minlength=ops)
         seconds = np.where(seconds > 0, np.maximum(seconds - launch, 0.0), 0.0)  # the last is held after the stage op
-        (op, output), occupied = self._kept.T, given.graph.occupied_bytes
+        (op, output), made_bytes = self._kept.T, given.graph.made_bytes
         part_of_op = self._keys % len(PARTS)
         is_made = (part_of_op[op] != SUM) | self._layout.is_sparse_gradient[np.minimum(output, len(self._op) - 1)]
-        kept = np.bincount(op[is_made], occupied[output[is_made]], minlength=len(self._keys)) + self._summed_bytes
+        kept = np.bincount(op[is_made], made_bytes[output[is_made]], minlength=len(self._keys)) + self._summed_bytes
         kept[part_of_op == BACKWARD] = 0.0
         op, read, made = self._passed_on.T
-        np.maximum.at(kept, op, occupied[read] + occupied[made])
+        np.maximum.at(kept, op, made_bytes[read] + made_bytes[made])
         parcel, output = self._packed.T
-        sent = np.bincount(parcel, occupied[output], minlength=len(self._parcels))
+        sent = np.bincount(parcel, given.graph.occupied_bytes[output], minlength=len(self._parcels))
         moved = np.bincount(parcel, given.graph.moved_bytes[output], minlength=len(self._parcels))
         transfers = np.zeros(0) if np.array_equal(sent, moved) else np.concatenate([kept, moved])
         graph = replace(coarse.graph, output_bytes=np.concatenate([kept, sent]), transfer_bytes=transfers)

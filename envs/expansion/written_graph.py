@@ -23,7 +23,7 @@ _KEPT = 8  # graphs: a search expands one again and again
 
 _CHECKED = (  # what `is_sound` reads, and the most that it may be
     ("flops", MOST_FLOPS), ("bytes_accessed", MOST), ("output_bytes", MOST), ("transfer_bytes", MOST),
-    ("weights", MOST),
+    ("unsent_bytes", MOST), ("weights", MOST),
 )  # fmt: skip
 
 
@@ -73,8 +73,8 @@ def written(
 ) -> OpGraph:
     """The graph of the ops of an expansion, (ops,), with arrays that are kept, by the field of `OpGraph`.
 
-    The arrays are costs, edges, control, edge_bytes, weights, weight_uses, frozen, phase and transfer_bytes. Raises
-    InputError as `OpGraph` does.
+    The arrays are costs, edges, control, edge_bytes, weights, weight_uses, frozen, phase,
+    transfer_bytes and unsent_bytes. Raises InputError as `OpGraph` does.
     """
     graph, count = object.__new__(WrittenGraph), len(origin)
     untied, messages, frozen = np.full(count, -1), values["edge_bytes"], values["frozen"]

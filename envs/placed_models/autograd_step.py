@@ -55,6 +55,7 @@ def as_autograd_runs(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
         measured_on={on: np.append(each, np.full(sums, np.nan)) for on, each in graph.measured_on.items()},
         devices=(*graph.devices, *[()] * sums) if graph.devices else (),
         transfer_bytes=np.zeros(0),
+        unsent_bytes=np.append(graph.unsent_bytes, nothing) if len(graph.unsent_bytes) else graph.unsent_bytes,
         calls=(*graph.calls, *step.calls) if graph.calls else (),
         described=(*graph.described, *[None] * sums) if graph.described else (),
         batch_law=None,

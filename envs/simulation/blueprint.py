@@ -32,7 +32,8 @@ OP = np.dtype(
 )
 OUTPUT = np.dtype(
     [
-        ("occupied_bytes", np.float64),
+        ("made_bytes", np.float64),  # what it occupies where its op ran
+        ("occupied_bytes", np.float64),  # and where a copy of it lies
         ("moved_bytes", np.float64),
         ("pace", np.float64),  # a transfer of it takes N times what it should: 1, or noise
     ]
@@ -93,6 +94,7 @@ class Blueprint(NamedTuple):
         inputs["output"] = edges["output"][inputs["edge"]]
         outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
         outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
+        outputs["made_bytes"] = graph.made_bytes
         outputs["pace"] = 1.0
         links = np.zeros(cluster.latency.shape, LINK)
         links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth

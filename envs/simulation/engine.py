@@ -265,7 +265,7 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, e
     for edge in range(op.control_start, op.out_end):
         ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
     if memory and run.tensors[index].readers == 0:
-        run.resources[here].held -= blueprint.outputs[index].occupied_bytes
+        run.resources[here].held -= blueprint.outputs[index].made_bytes
     return ended
 
 

@@ -11,13 +11,13 @@ from envs.simulation.run import ALLOCATED, Run
 def allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
     """Hold what a starting task writes: an output, or the copies of one, or of a message."""
     task = run.tasks[index]
-    size = blueprint.outputs[task.output].occupied_bytes
+    output = blueprint.outputs[task.output]
     if where < blueprint.op_seconds.shape[1]:
-        _hold(run, where, size)
+        _hold(run, where, output.made_bytes)
         return
     copy = task.copies
     while copy != NONE:
-        _hold(run, run.tensors[copy].holder, size)
+        _hold(run, run.tensors[copy].holder, output.occupied_bytes)
         copy = run.tensors[copy].next
 
 
@@ -39,8 +39,9 @@ def read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -
     """
     run.tensors[tensor].readers -= 1
     if run.tensors[tensor].readers == 0:
-        made = tensor if tensor < len(blueprint.ops) else output
-        run.resources[where].held -= blueprint.outputs[made].occupied_bytes
+        is_copy = tensor >= len(blueprint.ops)
+        freed = blueprint.outputs[output].occupied_bytes if is_copy else blueprint.outputs[tensor].made_bytes
+        run.resources[where].held -= freed
 
 
 @inlined

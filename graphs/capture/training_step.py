@@ -7,7 +7,9 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - `X.grad` computes the gradient of what X read from the gradient of X's output, which its consumers' `.grad` ops made.
   It costs what X costs; a product as often as it has factors whose gradients these are (`graphs.capture.operands`),
   five products for two if it is fused attention, which computes its scores again. An op has one output tensor here, so
-  it is as large as the outputs of X's producers on average; for a part of a tensor, as the part.
+  it is as large as the outputs of X's producers on average; for a part of a tensor, as the part. What the gradients of
+  all of them take in addition, X.grad holds as long as that (`OpGraph.unsent_bytes`): both factors have one of their
+  own, both summands share the one that arrives.
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X; that of a product's bias alone is
   a sum of what arrives. Where ops share a weight (a recurrent net, unrolled), each adds to the sum that it receives
   from the next one in forward order, of which there are two meanwhile. The last sum is held until the update
@@ -23,7 +25,8 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
   PyTorch, ops run again up to the last one that has saved something, or all of them with reentrant autograd. They
   share a device.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
-  until then. Results that only autograd sees (a dropout mask, the indices of a pooling) are not counted.
+  until then. Results that only autograd sees (a mask, indices, the statistics of a norm) are held with what X has made
+  or read, whichever is kept.
 
 A graph without signatures, as one from a file, does not say in which places an op reads its producers: what reads the
 same tensor twice (x * x) is taken there for a product with an input or a number, and each side of a division is treated
@@ -41,6 +44,7 @@ from graphs.autograd import Autograd, Checkpoint, Pair
 from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.capture.operands import Operands
+from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, results_bytes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, SPARSE, Ints, OpGraph, Phase
 from graphs.subgraph import subgraph
@@ -57,12 +61,11 @@ _LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"}
 # An operand of these is saved if another one needs a gradient; a number, an input or a buffer needs none.
 _PRODUCTS = _LINEAR | {"mul", "div"}
 _OF_TWO = {"mm", "bmm"}  # products that read nothing else
-_ATTENTION = "scaled_dot_product_attention"
 # All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
 _LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss2d_forward", "nll_loss_forward"}
 # These save indices or masks: the outputs of ops without gradient, or of none.
 _SELECTS = {
-    "embedding", "gather", "index", "index_add", "index_copy", "index_fill", "index_put", "index_select",
+    "embedding", "gather", "index", "index_fill", "index_put", "index_select",
     "masked_fill", "masked_scatter", "max_unpool2d", "max_unpool3d", "scatter", "scatter_add", "take", "where",
 }  # fmt: skip
 _CONSTANTS = {"full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"}
@@ -71,7 +74,7 @@ _SAVES_OUTPUT = {
     "sqrt", "tan", "tanh",
 }  # fmt: skip
 _SAVES_BOTH = {
-    "amax", "amin", "aminmax", _ATTENTION, "_cdist_forward", "cumprod", "linalg_vector_norm", "logcumsumexp",
+    "amax", "amin", "aminmax", ATTENTION, "_cdist_forward", "cumprod", "linalg_vector_norm", "logcumsumexp",
     "logsumexp", "norm", "prod", "std", "std_mean",
 }  # fmt: skip
 _SAVES_NOTHING = {
@@ -83,8 +86,6 @@ _SAVES_NOTHING = {
     "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
 }  # fmt: skip
-# These save what they return besides: a mask, or indices, which are not counted; a checkpoint runs them again for it.
-_SAVES_MASK = {"max", "median", "min", "native_dropout", "sort", "topk"}
 
 
 def training_step(forward: OpGraph) -> OpGraph:
@@ -96,7 +97,8 @@ def training_step(forward: OpGraph) -> OpGraph:
     """
     if (forward.phase != Phase.FORWARD).any():
         raise InputError(f"graph {forward.name!r} is a training step already")
-    if forward.devices or forward.measured_on or len(forward.transfer_bytes) or len(forward.edge_bytes):
+    sizes = forward.transfer_bytes, forward.edge_bytes, forward.unsent_bytes
+    if forward.devices or forward.measured_on or any(map(len, sizes)):
         raise InputError(
             f"graph {forward.name!r} gives devices, times or transfers of its forward ops alone; give them for its "
             "training step instead"
@@ -108,8 +110,8 @@ def training_step(forward: OpGraph) -> OpGraph:
 
 
 def forward_pass(step: OpGraph) -> OpGraph:
-    """The forward ops of a training step, its loss among them."""
-    return subgraph(step, step.phase == Phase.FORWARD)
+    """The forward ops of a training step, its loss among them, without what they hold for the backward pass."""
+    return replace(subgraph(step, step.phase == Phase.FORWARD), unsent_bytes=np.zeros(0))
 
 
 class _StepBuilder:
@@ -133,6 +135,7 @@ class _StepBuilder:
         self.added: list[Added] = []
         self.orders: list[tuple[int, int]] = []  # edges that carry nothing
         self.edges: list[tuple[int, int]] = []
+        self.unsent: dict[int, float] = {}  # what an op holds in addition to its output
 
     def build(self) -> OpGraph:
         self._add_backward()
@@ -140,7 +143,9 @@ class _StepBuilder:
         frozen = np.ones(len(self.graph.weights), np.bool_)
         frozen[[weight for op in self.grad_weight for weight in self.flow.weights[op]]] = False
         step = _appended(replace(self.graph, group=self._groups()), self.added, self.edges, self.orders)
-        return replace(step, frozen=frozen, autograd=None)
+        unsent = np.zeros(len(step))
+        unsent[[*self.unsent]] = [*self.unsent.values()]
+        return replace(step, frozen=frozen, autograd=None, unsent_bytes=unsent)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
         added = len(self.graph) + len(self.added)
@@ -170,6 +175,7 @@ class _StepBuilder:
                 earlier = [carried[weight] for weight in trained if weight in carried]
                 self.grad_weight[op] = self._add_grad_weight(op, arriving, earlier)
                 carried.update(dict.fromkeys(trained, self.grad_weight[op]))
+        self._add_results()
 
     def _add_grad(self, op: int, arriving: list[int]) -> int:
         graph = self.graph
@@ -180,7 +186,10 @@ class _StepBuilder:
         costs = *self._backward_cost(op, times, graph.output_bytes[towards].sum()), output_bytes
         needs_weight_alone = self.kind[op] in _LINEAR and self.weights[op] and not self.operands.known(op)
         saved = [] if is_free or needs_weight_alone else self._read_again(op, towards)
-        return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
+        added = self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
+        if not is_free:
+            self.unsent[added] = gradients_bytes(self.kind[op], graph.output_bytes[towards]) - output_bytes
+        return added
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
         """The gradient of the weights that an op reads, added to those that later ops have computed for them."""
@@ -203,7 +212,7 @@ class _StepBuilder:
     def _products(self, op: int, towards: list[int]) -> float:
         """How often what an op does is done for its gradients towards some ops, or weights, by sources' numbers."""
         of_weights = towards[0] < 0
-        if self.kind[op] == _ATTENTION:  # all gradients are computed together
+        if self.kind[op] == ATTENTION:  # all gradients are computed together
             return 0.0 if of_weights and op in self.grad else 2.5
         if self.graph.flops[op] == 0:
             return 1.0
@@ -246,6 +255,15 @@ class _StepBuilder:
             return [p for p in producers if trained != [p]]
         return [*producers, op] if kind in _SAVES_BOTH else producers
 
+    def _add_results(self) -> None:
+        """Let what is kept hold the results of ops that only autograd sees."""
+        kept, signatures = {producer for producer, _ in self.edges}, self.graph.signatures
+        for op in sorted(self.grad.keys() | self.grad_weight.keys()):
+            if size := results_bytes(self.kind[op], signatures.signature(op) if signatures else None):
+                near = [self.again.get(each, each) for each in (op, *self.producers[op])]
+                holder = next((each for each in near if each in kept), near[0])
+                self.unsent[holder] = self.unsent.get(holder, 0.0) + size
+
     # ---- checkpoints -------------------------------------------------------------------------------------
 
     def _groups(self) -> Ints:
@@ -261,7 +279,7 @@ class _StepBuilder:
         """Add the ops of a checkpoint that run again, once the gradients have arrived."""
         keeping = [op for op in part.ops if self._keeps(op)]
         last = max(keeping, default=-1)
-        if last >= 0 and self.kind[last] not in _SAVES_OUTPUT | _SAVES_BOTH | _SAVES_MASK:
+        if last >= 0 and self.kind[last] not in _SAVES_OUTPUT | _SAVES_BOTH | SAVES_RESULTS.keys():
             last -= 1  # it saves what it reads before it runs
         graph, found = self.graph, dict[int, int]()
         for op in part.ops if part.whole else [op for op in part.ops if op <= last]:
@@ -277,7 +295,7 @@ class _StepBuilder:
         """Whether autograd saves anything for the backward pass of an op: of ops, weights or inputs."""
         graph = self.graph
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
-        saves_nothing = is_free or self.kind[op] in _SAVES_NOTHING - _SAVES_MASK
+        saves_nothing = is_free or self.kind[op] in _SAVES_NOTHING - SAVES_RESULTS.keys()
         if saves_nothing or not (self.flow.towards[op] or self.flow.weights[op]):
             return False
         return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or self._saved(op, self.flow.towards[op]))

@@ -183,12 +183,16 @@ def test_what_cannot_be_held_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["transformer:layers=2,width=64,heads=2,sequence=16,batch=4", "bert:layers=1,width=64,heads=2,sequence=16,batch=4",
-     "vit:layers=2,width=64,heads=2,image=32,batch=4", ],
+    [
+        "transformer:layers=2,width=64,heads=2,sequence=16,batch=4",
+        "bert:layers=1,width=64,heads=2,sequence=16,batch=4",
+        "vit:layers=2,width=64,heads=2,image=32,batch=4",
+        "cifar10",  # pools without striding
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_families_hold_what_a_real_step_holds(spec: str, optimizer: str) -> None:
-    """In PyTorch's order: for the whole step exactly, but for Adam's counters, and at the peak within 5%."""
+    """In PyTorch's order: for the whole step exactly, but for Adam's counters, and at the peak within 2%."""
 
     graph = load_graph(spec)
     problem = timed(Problem(graph, load_cluster("v100:devices=1"), optimizer))
@@ -196,4 +200,4 @@ def test_families_hold_what_a_real_step_holds(spec: str, optimizer: str) -> None
     held = held_by_step(spec, optimizer)
     counters = 4 * len(graph.weights) if optimizer == "adam" else 0
     assert held.static - counters - 64 <= timeline.held_bytes[0] <= held.static
-    assert timeline.peak_bytes[0] == pytest.approx(held.peak, rel=0.05)
+    assert timeline.peak_bytes[0] == pytest.approx(held.peak, rel=0.02)

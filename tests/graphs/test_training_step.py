@@ -39,6 +39,10 @@ def cost(graph: OpGraph, name: str) -> tuple[float, float, float]:
     return float(graph.flops[op]), float(graph.bytes_accessed[op]), float(graph.output_bytes[op])
 
 
+def unsent(graph: OpGraph, name: str) -> float:
+    return float(graph.unsent_bytes[graph.names.index(name)]) if len(graph.unsent_bytes) else 0.0
+
+
 def test_a_chain_of_two_products() -> None:
     step = training_step(forward_graph("mm mm", [(0, 1)], [(0, 0), (1, 1)]))
     assert edges(step) == {
@@ -129,8 +133,31 @@ def test_the_gradient_of_what_is_looked_up_is_dense() -> None:
 def test_a_product_of_two_activations_has_two_gradients() -> None:
     both = training_step(forward_graph("mm mm bmm", [(0, 2), (1, 2)], [(0, 0), (1, 1)]))
     assert cost(both, "c.grad") == (42, 44, 8)  # twice c's cost, and as large as its operands on average
+    assert unsent(both, "c.grad") == 3 + 13 - 8  # a gradient for each of them
     one = training_step(forward_graph("mm ones bmm", [(0, 2), (1, 2)], [(0, 0)]))
     assert cost(one, "c.grad")[:2] == (21, 22)
+    assert unsent(one, "c.grad") == 0
+
+
+def test_summands_share_the_gradient_that_arrives() -> None:
+    step = training_step(forward_graph("mm mm add", [(0, 2), (1, 2)], [(0, 0), (1, 1)]))
+    assert cost(step, "c.grad")[2] + unsent(step, "c.grad") == 13  # that of the larger one
+
+
+def test_results_that_only_autograd_sees_are_held_until_it_has_read_them() -> None:
+    with torch.device("meta"):
+        net = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.MaxPool2d(2), nn.Conv2d(8, 8, 1), nn.Dropout(0.5),
+            nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Dropout(0.5),
+        )  # fmt: skip
+        step = training_step(capture(net, (torch.zeros(5, 3, 16, 16),), name="net"))
+    held = {name: size for name, size in zip(step.names, step.unsent_bytes.tolist(), strict=True) if size}
+    assert held == {
+        "1/native_group_norm": 2 * 5 * 2 * 4,  # mean and deviation of two groups
+        "2/max_pool2d_with_indices": 5 * 8 * 8 * 8 * 8,  # where each maximum was
+        "4/native_dropout": 5 * 8 * 8 * 8,  # a mask of bytes
+        "7/native_dropout_1": 5 * 4 * 8 * 8,
+    }
 
 
 def test_a_product_of_two_weights_has_two_gradients() -> None:
@@ -144,6 +171,7 @@ def test_fused_attention_computes_its_scores_again() -> None:
     step = training_step(forward_graph(kinds, [(0, 3), (1, 3), (2, 3)], [(0, 0), (1, 1), (2, 2)]))
     assert cost(step, "d.grad") == (2.5 * 31, 2.5 * 32, 13)
     assert {"a -> d.grad", "b -> d.grad", "c -> d.grad", "d -> d.grad"} <= edges(step)
+    assert unsent(step, "d.grad") == 3 + 13 + 23 - 13
 
 
 def test_the_gradient_of_a_part_is_free_and_as_large_as_the_part() -> None:

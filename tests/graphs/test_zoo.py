@@ -34,13 +34,13 @@ STEPS = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) fo
 BY_VALUES = {"actor-critic", "packed LSTM", "mixture of experts", "GCN"}
 # Products that PyTorch's counter does not see: distances, by a product inside of one operation.
 UNSEEN = {"VQ-VAE": 2 * 256 * 32 * (16 + 2)}
-# More is alive in a real step, by at most a quarter of it: variables of the module's code hold tensors as long as it
-# runs ("frozen ViT", "DINO"); the gradients that one op makes of several operands count as one, of their average size
-# ("quantisation-aware", and the gates of what is computed again in checkpoints); the operations of a custom function's
-# own backward pass make tensors ("gradient reversal"); the part of a tensor that is saved keeps all of it (the others).
+# More is alive in a real step, of which these shares are in the graph. Variables hold tensors as long as the code runs
+# that they belong to: the module's own, and PyTorch's own loops over time steps. The operations of a custom function's
+# own backward pass make tensors ("gradient reversal"). The gradient of a slice is as large as what was sliced, until it
+# has been added to those of other slices ("packed LSTM").
 HOLDS_MORE = {
-    "frozen ViT", "DINO", "quantisation-aware", "gradient reversal", "RNN, sequence first", "LSTM, batch first",
-    "checkpoints", "checkpoints of Hugging Face",
+    "frozen ViT": 0.84, "DINO": 0.85, "RNN, sequence first": 0.89, "LSTM, batch first": 0.90, "GCN": 0.86,
+    "packed LSTM": 0.81, "gradient reversal": 0.94,
 }  # fmt: skip
 
 
@@ -60,16 +60,13 @@ def test_it_trains_costs_and_holds_what_a_real_step_does(name: str) -> None:
     names, flops = real_step(*made(name))
     assert trained(step) == names
     assert step.flops.sum() == flops + UNSEEN.get(name, 0)
-    if name in BY_VALUES:
-        return
     problem = timed(Problem(step, load_cluster("v100:devices=1"), "adam"))
     timeline = simulate(problem, replace(Plan.of([0] * len(step)), order=PROGRAM))
     with torch.backends.mkldnn.flags(enabled=False):  # whose recurrent nets are one operation each
-        held = held_by_step(Example(*made(name), {}, name), "adam")
+        held = held_by_step(Example(*made(name), {}, name), "adam", by_values=name in BY_VALUES)
     counters = 4 * len(names)  # of fused Adam
     assert held.static - counters <= timeline.held_bytes[0] <= held.static
-    least = 0.77 if name in HOLDS_MORE else 0.95
-    assert least * held.peak <= timeline.peak_bytes[0] <= 1.05 * held.peak
+    assert HOLDS_MORE.get(name, 0.95) * held.peak <= timeline.peak_bytes[0] <= 1.05 * held.peak
 
 
 def steps_of_adam(model: nn.Module, args: tuple[Any, ...]) -> tuple[list[float], list[dict[str, Tensor]]]:

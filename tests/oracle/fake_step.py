@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -110,17 +110,20 @@ def held_by_step(
     *,
     micro_batches: int = 1,
     step: Callable[..., None] | None = None,
+    by_values: bool = False,
 ) -> Held:
     """What the second step of a model holds, so that the optimizer has its state; the spec of a family, or an example.
 
     Gradients are set to None before a step, as `zero_grad` does. With `micro_batches` the step runs that many times on
     the example's inputs and adds the gradients up. Without an optimizer there is the forward pass alone, without
-    gradients. `step(module, args, kwargs)`, if it is given, runs in place of forward and backward passes.
+    gradients. `step(module, args, kwargs)`, if it is given, runs in place of forward and backward passes. With
+    `by_values` the example's own tensors are used, for a model whose sizes depend on their values.
     """
     example = example_of(model) if isinstance(model, str) else model
     storages = _Storages()
-    with FakeTensorMode(allow_non_fake_inputs=True), _native_dropout(), example.importing():
-        module, args, kwargs = _fake(example)
+    mode = nullcontext() if by_values else FakeTensorMode(allow_non_fake_inputs=True)
+    with mode, _native_dropout(), example.importing():
+        module, args, kwargs = (example.module, example.args, example.kwargs) if by_values else _fake(example)
         weights = [weight for weight in module.parameters() if weight.requires_grad]
         update = None if optimizer is None else OPTIMIZERS[optimizer](weights)
         for tensor in (*module.parameters(), *module.buffers(), *tree_leaves((args, kwargs))):

@@ -175,6 +175,7 @@ def peaks(
 ) -> list[float]:
     """Rule 6: (devices,) bytes. A tensor is held from its begin until just before its end."""
     graph = problem.graph
+    unsent = graph.unsent_bytes.tolist() or [0.0] * len(graph)
     columns = (graph.edges.tolist(), graph.edge_bytes.tolist() or [0.0] * len(graph.edges), outputs(graph))
     edges = [edge for edge, is_control in zip(zip(*columns, strict=True), graph.control, strict=True) if not is_control]
     size = dict(enumerate(graph.output_bytes.tolist())) | {output: own for (u, _), own, output in edges if output != u}
@@ -182,7 +183,7 @@ def peaks(
     for u, device in enumerate(placement):
         local = [finish[v] for (w, v), _, _ in edges if w == u and placement[v] == device]
         sent = [end for (_, w, _), (_, end) in copies.items() if w == u]
-        held.append((device, start[u], max([finish[u], *local, *sent]), size[u]))
+        held.append((device, start[u], max([finish[u], *local, *sent]), size[u] + unsent[u]))
     for (output, _, there), (begin, _) in copies.items():
         end = max(finish[v] for (_, v), _, carried in edges if carried == output and placement[v] == there)
         held.append((there, begin, end, size[output]))

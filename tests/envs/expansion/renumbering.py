@@ -49,7 +49,16 @@ def renumbered(graph: OpGraph, number: Ints) -> OpGraph:
     old, law = np.argsort(number), graph.batch_law
     assert law is not None
     moved: dict[str, Any] = {key: tuple(getattr(graph, key)[op] for op in old) for key in ("names", "kinds")}
-    for key in ("flops", "bytes_accessed", "output_bytes", "phase", "group", "measured_seconds", "transfer_bytes"):
+    for key in (
+        "flops",
+        "bytes_accessed",
+        "output_bytes",
+        "phase",
+        "group",
+        "measured_seconds",
+        "transfer_bytes",
+        "unsent_bytes",
+    ):
         moved[key] = getattr(graph, key)[old] if len(getattr(graph, key)) else getattr(graph, key)
     uses = np.column_stack([number[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]])
     mirror = np.where(graph.mirror[old] < 0, -1, number[graph.mirror[old]])

@@ -1,0 +1,35 @@
+"""Unsent: what the ops of a training step hold in addition to their one output (`OpGraph.unsent_bytes`).
+
+Autograd computes the gradients of all operands of an op together, and makes them of further results of the op, which
+the model does not see. The sizes are those of PyTorch's formulas (tools/autograd/derivatives.yaml).
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphs.op_graph import Floats
+from graphs.signatures import Signature
+
+ATTENTION = "scaled_dot_product_attention"
+# These save what they return in addition to their output, of so many bytes an element: a mask, statistics, indices.
+SAVES_RESULTS = {
+    "native_dropout": 1, "native_layer_norm": 4, "native_group_norm": 4, "_native_batch_norm_legit_functional": 4,
+    "adaptive_max_pool2d": 8, "adaptive_max_pool3d": 8, "fractional_max_pool2d": 8, "max": 8,
+    "max_pool2d_with_indices": 8, "max_pool3d_with_indices": 8, "median": 8, "min": 8, "sort": 8, "topk": 8,
+}  # fmt: skip
+
+
+def results_bytes(kind: str, signature: Signature | None) -> float:
+    """Of the results of an op that its backward pass alone reads; 0 if its signature is not known."""
+    if signature is None:
+        return 0.0
+    if kind == ATTENTION:  # the logarithm of the sum of each row
+        return 4.0 * math.prod(signature.shape[:-1])
+    shapes = [shape for shape in signature.outputs[1:3] if shape is not None]
+    return float(SAVES_RESULTS.get(kind, 0) * sum(map(math.prod, shapes)))
+
+
+def gradients_bytes(kind: str, operands: Floats) -> float:
+    """Of the gradients of operands of an op, (operands,) bytes each: summands share the one that arrives."""
+    return float(operands.max() if kind == "add" else operands.sum())
