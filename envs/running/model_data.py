@@ -107,7 +107,8 @@ def _taken(example: Example, batch: Any) -> Batch:
 def _check(number: int, expected: object, found: object) -> None:
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor):
         inside, own = tensors_in(expected), tensors_in(found)
-        is_same = type(expected) is type(found) and len(inside) == len(own) > 0
+        kinds = {(type(each).__module__, type(each).__qualname__) for each in (expected, found)}  # a file is run again
+        is_same = len(kinds) == 1 and len(inside) == len(own) > 0
         if not is_same and expected != found:
             raise InputError(f"input {number} is {found!r}, and the model was planned with {expected!r}")
         for one, other in zip(inside, own, strict=True) if is_same else ():

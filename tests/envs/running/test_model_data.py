@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import batches, seeded_example
 from graphs.foundation.errors import InputError, UserCodeError
 
@@ -99,3 +100,56 @@ def test_batches_that_were_not_planned_for_are_refused(what: str, sentence: str,
 def test_what_the_users_code_raises_names_its_line(files: Path) -> None:
     with pytest.raises(UserCodeError, match=r"data.py:17: KeyError: 'x'"):
         next(batches(seeded_example(f"{files}/model.py:model", 0), f"{files}/data.py:wrong"))
+
+
+IN_OBJECTS = """
+import torch
+from torch import nn
+
+class Graph:
+    def __init__(self, nodes, edges):
+        self.nodes, self.edges, self.name = nodes, edges, "one"
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+    def forward(self, graph, scale=1.0, weights=None):
+        return (self.head(graph.nodes)[graph.edges] * weights).square().mean() * scale
+
+def graph(nodes=4):
+    return Graph(torch.zeros(nodes, 3), torch.arange(4) % 2)
+
+def model():
+    return Net(), (graph(),), {"scale": 2.0, "weights": torch.zeros(4, 2)}
+
+def good():
+    return [((graph(),), {"scale": 2.0, "weights": torch.ones(4, 2)})]
+
+def large():
+    return [((graph(5),), {"scale": 2.0, "weights": torch.ones(4, 2)})]
+
+def other():
+    return [((torch.ones(4, 3),), {"scale": 2.0, "weights": torch.ones(4, 2)})]
+"""
+
+
+def test_tensors_in_objects_are_inputs_by_their_number(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(IN_OBJECTS)
+    example = seeded_example(f"{tmp_path}/model.py:model", 0)
+    program = CapturedProgram.of(example)
+    assert program.leaves == (0, 1, 2)
+    assert {leaf for part in program.parts for leaf in part.inputs.values()} == {0, 1, 2}
+    drawn = next(batches(example))
+    assert [tuple(tensor.shape) for tensor in drawn.values()] == [(4, 3), (4,), (4, 2)]
+    (graph,), named = program.arguments(drawn)
+    assert graph.nodes is drawn[0]
+    assert graph.edges is drawn[1]
+    assert graph.name == "one"
+    assert named["weights"] is drawn[2]
+    assert example.args[0] is not graph
+    given = next(batches(example, f"{tmp_path}/model.py:good"))
+    assert torch.equal(given[2], torch.ones(4, 2))
+    for what, sentence in (("large", r"input 0 is torch.float32 of shape \(5, 3\)"), ("other", "input 0 is tensor")):
+        with pytest.raises(InputError, match=sentence):
+            next(batches(example, f"{tmp_path}/model.py:{what}"))
