@@ -39,8 +39,10 @@ from training.world.renewed import RenewedProblems
 CHECKPOINT_EVERY = 100  # updates
 Given = tuple[Sequence[Problem], RenewedProblems | None]  # problems that stay, and random ones
 TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
-    "ppo": PpoTrainer, "reinforce": ReinforceTrainer, "whole_plans": WholePlansTrainer,
-}  # fmt: skip
+    "ppo": PpoTrainer,
+    "reinforce": ReinforceTrainer,
+    "whole_plans": WholePlansTrainer,
+}
 
 
 def train(

@@ -114,7 +114,7 @@ class Samples(Generic[View, Decision]):
     def draw(
         cls, problem: PlanProblem[View, Decision], count: int, rng: np.random.Generator
     ) -> Samples[View, Decision]:
-        """Draw so many, and simulate them."""
+        """Draw `count` pipelines, and simulate them."""
         drawn = [problem.policy.draw(problem.view, rng) for _ in range(count)]
         pipelines = [pipeline for pipeline, _ in drawn]
         return cls(problem, pipelines, [taken for _, taken in drawn], *problem.judged(pipelines))

@@ -34,7 +34,7 @@ class PlanPolicy(SavedPolicy, Generic[View, Decision]):
 
     @abstractmethod
     def promising(self, view: View, count: int, seed: int) -> list[LayerPipeline]:
-        """At most so many pipelines, none of them simulated, the one that promises most first."""
+        """At most `count` pipelines, none of them simulated, the most promising first."""
 
     @abstractmethod
     def judge(self, view: View, pipeline: LayerPipeline) -> tuple[float, bool]:
@@ -55,7 +55,7 @@ class PlanPolicy(SavedPolicy, Generic[View, Decision]):
     @classmethod
     @abstractmethod
     def search(cls, problem: Problem, simulations: int) -> Label:
-        """The label of a problem, by a search of so many simulations in which no policy has a part."""
+        """The label of a problem, found by a search of `simulations` simulations that does not use a policy."""
 
     @abstractmethod
     def decisions_of(self, view: View, label: Label) -> list[Decision]:
