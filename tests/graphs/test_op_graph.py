@@ -7,6 +7,7 @@ import pytest
 
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
+from graphs.units import Units
 from tests.oracle.toys import toy_graph
 
 
@@ -79,3 +80,10 @@ def test_arrays_cannot_be_written() -> None:
     graph: OpGraph = toy_graph([1, 1], [(0, 1)])
     with pytest.raises(ValueError, match="read-only"):
         graph.flops[0] = 2
+
+
+def test_neighbours_of_units_are_told_from_both_ends_with_the_link_between() -> None:
+    rows = Units(toy_graph([1, 1], [(0, 1)])).neighbours
+    assert [each.tolist() for each in rows] == [[0, 1, 2], [1, 0], [0, 0]]
+    rows = Units(toy_graph([1, 1, 1], [(0, 1), (1, 2)])).neighbours
+    assert [each.tolist() for each in rows] == [[0, 1, 3, 4], [1, 0, 2, 1], [0, 0, 1, 1]]
