@@ -48,13 +48,6 @@ class Affine:
         """Its value."""
         return self.constant + sum(factor * values[name] for name, factor in self.terms)
 
-    def replaced(self, by: Mapping[str, Affine]) -> Affine:
-        """The expression with other expressions in place of variables."""
-        total = Affine((), self.constant)
-        for name, factor in self.terms:
-            total = total + by.get(name, variable(name)) * factor
-        return total
-
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.terms, self.constant + other)

@@ -26,7 +26,7 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
 from training.checkpoint import restore_trainer, save_trainer
 from training.labels.equal_labels import keep_likeliest, renamings
-from training.labels.forced_decoding import forced_decoding
+from training.labels.forced_decoding import likelihoods
 from training.labels.improvement import improve_labels
 from training.labels.schedule import LabelSchedule
 from training.ppo import PpoTrainer
@@ -91,7 +91,7 @@ def test_of_equally_fast_placements_the_likeliest_is_the_label(seed: int) -> Non
     label = known.prepared.incumbent.placement
     assert label is not None
     assert Simulator(problem).run(label).step_seconds == pytest.approx(best, rel=1e-9)
-    likely, others = (forced_decoding(policy, known.view, each).likelihood for each in (label[None], found))
+    likely, others = (likelihoods(policy, known.view, each) for each in (label[None], found))
     assert likely[0] >= others.max() - 1e-6
 
 

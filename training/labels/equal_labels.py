@@ -21,7 +21,7 @@ from graphs.problem import Problem
 from placers.learned.distinct import distinct
 from placers.learned.equal_devices import interchangeable, is_symmetry
 from placers.learned.policy import A, Batch, Policy, View
-from training.labels.forced_decoding import forced_decoding
+from training.labels.forced_decoding import likelihoods
 from training.rollouts import PpoProblem
 
 EQUAL = 1e-9  # of the seconds: below this is the order in which floats were added
@@ -57,7 +57,7 @@ def keep_likeliest(policy: Policy[View, Batch, A], problem: PpoProblem[View], fo
     others = [other for each in equal for other in renamings(problem.prepared.problem, each)]
     candidates = _as_fast(problem.prepared, distinct(np.stack([*equal, *others]))[:MOST] if len(equal) else equal)
     if len(candidates) > 1:
-        likeliest = int(forced_decoding(policy, problem.view, candidates).likelihood.argmax())
+        likeliest = int(likelihoods(policy, problem.view, candidates).argmax())
         label.placement, label.priorities = candidates[likeliest].copy(), None
 
 
