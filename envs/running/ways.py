@@ -37,22 +37,24 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
         check_pipeline(problem, plan)
 
 
-def check_model(training: Training, problem: Problem, plan: Plan) -> None:
+def check_model(training: Training, problem: Problem, plan: Plan, device: str = "cpu") -> None:
     """Capture the model in this process, and raise InputError if it cannot be run by a plan.
 
-    So what processes would refuse together is refused before any of them is started.
+    So what processes would refuse together, each on a `device` like this, is refused before any of them is started.
+    What DTensor refuses is known of processors alone: GPUs run other operations.
     """
     check_can_run(problem, plan)
     example = example_of(training.model, training.samples)
-    program = CapturedProgram.of(with_data(example, training.seed) if plan.split else example)
+    is_tried = bool(plan.split) and device == "cpu"
+    program = CapturedProgram.of(with_data(example, training.seed) if is_tried else example)
     program.check(problem.graph)
     if plan.is_placement:
         GradientOps(program, problem.graph)
-    elif plan.split:
+    elif is_tried:
         check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
     elif is_replicated(problem, plan):
         check_divisible(program)
-    else:
+    elif not plan.split:
         stages_of(program, problem, plan, {})
 
 

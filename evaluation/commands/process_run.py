@@ -97,7 +97,7 @@ def _measured(
     from envs.running.ways import check_model
     from evaluation.measured_plan import MeasuredPlan
 
-    check_model(training, planned.problem, planned.plan)
+    check_model(training, planned.problem, planned.plan, devices[0])
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with Workers(devices) as workers:
         with waiting(f"running {planned.problem.name}"):
