@@ -32,13 +32,19 @@ RUNS = [
 ]
 # What says that a script cannot be run by a plan, as it stands.
 REFUSED = (
-    "is changed by its forward pass", "sizes or control flow depend on data", "has a backward pass of its own",
-    "DTensor cannot run", "which is dimension", "changes a tensor in place where", "it is not known how many samples",
-)  # fmt: skip
+    "is changed by its forward pass",
+    "sizes or control flow depend on data",
+    "has a backward pass of its own",
+    "DTensor cannot run",
+    "which is dimension",
+    "changes a tensor in place where",
+    "it is not known how many samples",
+)
 DRAWS = {
     "LoRA Llama",
     "frozen ViT",
     "last layer of BERT",
+    "checkpoints of Hugging Face",
     "Gumbel, hard",
     "MobileNetV3",
     "GCN",
