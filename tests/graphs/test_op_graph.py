@@ -87,3 +87,10 @@ def test_neighbours_of_units_are_told_from_both_ends_with_the_link_between() -> 
     assert [each.tolist() for each in rows] == [[0, 1, 2], [1, 0], [0, 0]]
     rows = Units(toy_graph([1, 1, 1], [(0, 1), (1, 2)])).neighbours
     assert [each.tolist() for each in rows] == [[0, 1, 3, 4], [1, 0, 2, 1], [0, 0, 1, 1]]
+
+
+def test_times_on_kinds_of_devices_are_in_the_fingerprint() -> None:
+    graph = toy_graph([1, 1], [(0, 1)])
+    times: tuple[dict[str, list[float]], ...] = ({}, {"a": [1.0, 2.0]}, {"a": [1.0, 3.0]}, {"b": [1.0, 2.0]})
+    found = {replace(graph, measured_on={on: np.array(of) for on, of in each.items()}).fingerprint for each in times}
+    assert len(found) == len(times)
