@@ -264,11 +264,12 @@ class Timeline:
         copies = moved.destination == device
         copied = moved.output[copies]
         end = np.maximum(self.finish[own], np.maximum(read_until[own], sent_until[own]))
+        works = own[graph.working_bytes[own] > 0] if len(graph.working_bytes) else own[:0]
         return _Held(
-            np.concatenate([self.start[own], moved.start[copies]]),
-            np.concatenate([end, read_until[copied]]),
-            np.concatenate([graph.made_bytes[own], graph.occupied_bytes[copied]]),
-            np.concatenate([own, moved.producer[copies]]),
+            np.concatenate([self.start[own], moved.start[copies], self.start[works]]),
+            np.concatenate([end, read_until[copied], self.finish[works]]),
+            np.concatenate([graph.made_bytes[own], graph.occupied_bytes[copied], graph.working_bytes[works]]),
+            np.concatenate([own, moved.producer[copies], works]),
         )
 
 

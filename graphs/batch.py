@@ -12,7 +12,7 @@ import numpy as np
 
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
-from graphs.op_graph import SPARSE, Bools, Floats, OpGraph, Phase
+from graphs.op_graph import RESIDENT, SPARSE, Bools, Floats, OpGraph, Phase
 
 _ROUNDING = 1e-9  # of a cost: what is nearer to nothing, or to all, is that
 
@@ -64,7 +64,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
         graph,
         **amounts,
         transfer_bytes=graph.transfer_bytes * outputs if len(graph.transfer_bytes) else graph.transfer_bytes,
-        unsent_bytes=graph.unsent_bytes * outputs if len(graph.unsent_bytes) else graph.unsent_bytes,
+        **{key: getattr(graph, key) * outputs for key in RESIDENT if len(getattr(graph, key))},
         edge_bytes=graph.edge_bytes * linear[graph.edges[:, 0]] if len(graph.edge_bytes) else graph.edge_bytes,
         measured_seconds=graph.measured_seconds * timed,
         measured_on={device: seconds * timed for device, seconds in graph.measured_on.items()},

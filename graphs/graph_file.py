@@ -11,9 +11,9 @@ holds the positions of the edges that only order their ops.
 A node may hold more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
 a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"unsent_bytes"`, what else it
-makes and holds as long as its output, such as a mask; `"call": ["head", "linear",
-0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before there. An
-edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
+makes and holds as long as its output, such as a mask; `"working_bytes"`, what it needs while it runs; `"call": ["head",
+"linear", 0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before
+there. An edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 
 `"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
 parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
@@ -47,7 +47,7 @@ from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.grouping import MERGED
 from graphs.held_tensors import HeldTensors
-from graphs.op_graph import Bools, Call, Floats, Ints, OpGraph
+from graphs.op_graph import RESIDENT, Bools, Call, Floats, Ints, OpGraph
 from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
 VERSION = 2
@@ -77,6 +77,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     devices: list[str] = []  # names or kinds of those where the op may run; anywhere if empty
     transfer_bytes: Amount | None = None  # what a transfer of the output moves; output_bytes if left out
     unsent_bytes: Amount = 0.0  # of further results, which are held as long as the output and sent nowhere
+    working_bytes: Amount = 0.0  # of what the op makes and frees while it runs
     call: Call | None = None  # of the model's code, that the op comes from
     signature: Position | None = None  # its number in `signatures`
     sources: list[tuple[Literal["op", "weight", "input"], OpRef]] = []  # of what its signature reads
@@ -147,7 +148,7 @@ def _content(graph: OpGraph) -> GraphFile:
         graph.names, graph.kinds, graph.flops.tolist(), graph.bytes_accessed.tolist(), graph.output_bytes.tolist(),
         graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), _measured(graph),
         graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph),
-        graph.unsent_bytes.tolist() or [0.0] * len(graph),
+        *(getattr(graph, key).tolist() or [0.0] * len(graph) for key in RESIDENT),
         graph.calls or [None] * len(graph), *_signed(graph), strict=True,
     )  # fmt: skip
     nodes = [
@@ -155,11 +156,11 @@ def _content(graph: OpGraph) -> GraphFile:
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
-            unsent_bytes=unsent, call=call, signature=signature, sources=sources,
+            unsent_bytes=unsent, working_bytes=working, call=call, signature=signature, sources=sources,
         )
         for (
-            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, unsent, call, signature,
-            sources,
+            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, unsent, working, call,
+            signature, sources,
         ) in columns
     ]  # fmt: skip
     return GraphFile(
@@ -243,6 +244,7 @@ def _graph(content: GraphFile) -> OpGraph:
     producers, consumers = (_ops("edges[{}]", [edge[end] for edge in content.edges], index) for end in (0, 1))
     users = _ops("weight_uses[{}]", [op for op, _ in content.weight_uses], index)
     used = np.array([weight for _, weight in content.weight_uses], np.int64)
+    resident: dict[str, Any] = {key: np.array([getattr(node, key) for node in nodes]) for key in RESIDENT}
     return OpGraph(
         content.name,
         tuple(node.name for node in nodes),
@@ -260,7 +262,7 @@ def _graph(content: GraphFile) -> OpGraph:
         **_times_in(nodes),
         devices=tuple(tuple(node.devices) for node in nodes) if any(node.devices for node in nodes) else (),
         transfer_bytes=_transfer_bytes(nodes),
-        unsent_bytes=np.array([node.unsent_bytes for node in nodes]),
+        **resident,
         edge_bytes=_edge_bytes(content),
         calls=tuple(node.call for node in nodes),
         weight_names=tuple(content.weight_names),

@@ -48,6 +48,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     index: int  # how many calls of this function by this module came before, in the same step
 
 
+RESIDENT = ("unsent_bytes", "working_bytes")  # what an op occupies in addition to its output, where it runs
 RECOMPUTED = ".recompute"  # the end of the kind of a forward op that runs again in the backward pass
 SPARSE = ".sparse"  # the end of the kind of a look-up whose table has a sparse gradient
 
@@ -86,6 +87,7 @@ class OpGraph:
     devices: tuple[tuple[str, ...], ...] = ()  # (ops,) names or kinds of devices an op may run on; () anywhere
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
     unsent_bytes: Floats = field(default_factory=_no_floats)  # (ops,) of further results, held as long as the output
+    working_bytes: Floats = field(default_factory=_no_floats)  # (ops,) of what an op makes and frees while it runs
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
     weight_names: tuple[str, ...] = ()  # (weights,) the name of each parameter in its model, if known
@@ -100,7 +102,8 @@ class OpGraph:
         for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
             if len(getattr(self, key)) == 0:
                 object.__setattr__(self, key, np.full(len(self.names), neutral))
-        for key in (*COSTS, "weights", "measured_seconds", "transfer_bytes", "unsent_bytes", "edge_bytes"):
+        sizes = ("weights", "measured_seconds", "transfer_bytes", *RESIDENT, "edge_bytes")
+        for key in (*COSTS, *sizes):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
         if not any(self.devices):
             object.__setattr__(self, "devices", ())
@@ -108,8 +111,9 @@ class OpGraph:
             object.__setattr__(self, "calls", ())
         if not any(self.described):
             object.__setattr__(self, "described", ())
-        if not np.any(self.unsent_bytes):
-            object.__setattr__(self, "unsent_bytes", _frozen([], np.float64))
+        for key in RESIDENT:
+            if not np.any(getattr(self, key)):
+                object.__setattr__(self, key, _frozen([], np.float64))
         if np.isnan(self.edge_bytes).all():
             object.__setattr__(self, "edge_bytes", _frozen([], np.float64))
         frozen = self.frozen if np.any(self.frozen) else np.zeros(0)
@@ -280,8 +284,8 @@ class OpGraph:
         self._check_lengths()
         for key in COSTS:
             self._check_costs(key, getattr(self, key), self.names)
-        self._check_costs("transfer_bytes", self.transfer_bytes, self.names)
-        self._check_costs("unsent_bytes", self.unsent_bytes, self.names)
+        for key in ("transfer_bytes", *RESIDENT):
+            self._check_costs(key, getattr(self, key), self.names)
         self._check_costs("bytes", self.weights, tuple(f"weight {i}" for i in range(len(self.weights))))
         messages = tuple(f"edge {i}" for i in range(len(self.edge_bytes)))
         self._check_costs("measured_seconds", self.measured_seconds, self.names, missing=True)
@@ -297,11 +301,8 @@ class OpGraph:
     def _check_lengths(self) -> None:
         ops = len(self.names)
         per_op = ("kinds", *COSTS, "phase", "mirror", "group", "measured_seconds")
-        given = [
-            key
-            for key in ("devices", "transfer_bytes", "unsent_bytes", "calls", "described")
-            if len(getattr(self, key))
-        ]
+        optional = ("devices", "transfer_bytes", *RESIDENT, "calls", "described")
+        given = [key for key in optional if len(getattr(self, key))]
         lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
         lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
         for key, length in lengths.items():

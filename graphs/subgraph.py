@@ -8,7 +8,7 @@ import numpy as np
 
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.described import Described
-from graphs.op_graph import Bools, OpGraph
+from graphs.op_graph import RESIDENT, Bools, OpGraph
 
 _PER_OP = (*COSTS, "phase", "group", "measured_seconds")
 
@@ -36,7 +36,7 @@ def subgraph(graph: OpGraph, kept: Bools) -> OpGraph:
         calls=tuple(graph.calls[op] for op in ops) if graph.calls else (),
         described=_described(graph, ops.tolist()),
         transfer_bytes=graph.transfer_bytes[ops] if len(graph.transfer_bytes) else graph.transfer_bytes,
-        unsent_bytes=graph.unsent_bytes[ops] if len(graph.unsent_bytes) else graph.unsent_bytes,
+        **{key: getattr(graph, key)[ops] for key in RESIDENT if len(getattr(graph, key))},
         edge_bytes=graph.edge_bytes[inside] if len(graph.edge_bytes) else graph.edge_bytes,
         edges=position[graph.edges[inside]],
         control=graph.control[inside],

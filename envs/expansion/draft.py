@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from envs.expansion.expanded import Expansion, Role, TensorSlice
 from envs.expansion.layout import Layout
 from envs.expansion.written_graph import written
-from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph import RESIDENT, Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import compressed_rows
 from graphs.pairs import ranges
 from graphs.problem import Problem
@@ -20,7 +20,7 @@ from graphs.weight_memory import WeightMemory
 
 FREE = 0.0  # the share of the batch that an op computes which takes no time
 
-_AMOUNTS = ("flops", "bytes_accessed", "output_bytes", "sent_bytes", "unsent_bytes")
+_AMOUNTS = ("flops", "bytes_accessed", "output_bytes", "sent_bytes", *RESIDENT)
 
 Values = Ints | int
 Columns = dict[str, NDArray[Any]]  # by what they say of the ops, (ops,) each
@@ -150,12 +150,12 @@ class Draft:
         amounts = {key: np.zeros(ops) for key in _AMOUNTS}
         op_seconds = np.zeros((ops, len(given.cluster)))
         size, output_share = columns["output_bytes"], columns["output_share"]
-        unsent = ("unsent_bytes",) if len(given.graph.unsent_bytes) else ()
+        resident = [key for key in RESIDENT if len(getattr(given.graph, key))]
         for value in np.unique(output_share[output_share > FREE]).tolist():
             part, these = shared(given, value), np.flatnonzero(share == value)
             made = np.flatnonzero(output_share == value)
             assert part.op_seconds is not None
-            for key in ("flops", "bytes_accessed", *unsent):
+            for key in ("flops", "bytes_accessed", *resident):
                 amounts[key][these] = getattr(part.graph, key)[origin[these]]
             for key in ("output_bytes", "sent_bytes"):
                 amounts[key][made] = getattr(part.graph, key)[origin[made]]
@@ -173,8 +173,7 @@ class Draft:
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         if not len(given.graph.transfer_bytes):
             amounts["sent_bytes"] = np.zeros(0)
-        if not unsent:
-            amounts["unsent_bytes"] = np.zeros(0)
+        amounts |= {key: np.zeros(0) for key in RESIDENT if key not in resident}
         control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)
         messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
         values = amounts | {

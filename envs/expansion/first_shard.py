@@ -35,7 +35,7 @@ from graphs.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator
 from graphs.notation.ranges import elements
-from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.op_graph import RESIDENT, Bools, Floats, Ints, Phase
 from graphs.problem import Problem
 
 
@@ -74,7 +74,7 @@ class FirstShard:
             graph,
             output_bytes=graph.output_bytes * np.maximum(made, _needed(partition, is_kept)),
             transfer_bytes=graph.output_bytes * np.where(sent > 0, sent, 1.0),
-            unsent_bytes=graph.unsent_bytes * made if len(graph.unsent_bytes) else graph.unsent_bytes,
+            **{key: getattr(graph, key) * made for key in RESIDENT if len(getattr(graph, key))},
             weights=graph.weights * np.array(own),
             batch_law=None,
         )

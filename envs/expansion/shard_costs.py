@@ -19,7 +19,7 @@ from envs.expansion.shares import costing
 from envs.expansion.stored_weights import StoredWeights
 from graphs.described import Described
 from graphs.notation.ranges import elements
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import RESIDENT, Floats, Ints
 
 FLOPS, BYTES, OUTPUT = range(3)
 
@@ -42,7 +42,8 @@ class ShardCosts:
         for number, key in enumerate(("flops", "bytes_accessed", "output_bytes")):
             amounts[key][work] = getattr(graph, key)[origin] * share[shard, number, origin]
         amounts["sent_bytes"][work] = amounts["output_bytes"][work]
-        amounts["unsent_bytes"][work] *= share[shard, OUTPUT, origin]
+        for key in RESIDENT:
+            amounts[key][work] *= share[shard, OUTPUT, origin]
         op_seconds[work] = seconds[shard, origin]
 
     def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:

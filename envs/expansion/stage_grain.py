@@ -111,7 +111,8 @@ class StageGrain:
         kept = np.bincount(op[is_made], made_bytes[output[is_made]], minlength=len(self._keys)) + self._summed_bytes
         kept[part_of_op == BACKWARD] = 0.0
         op, read, made = self._passed_on.T
-        np.maximum.at(kept, op, made_bytes[read] + made_bytes[made])
+        working = given.graph.working_bytes[made] if len(given.graph.working_bytes) else 0.0
+        np.maximum.at(kept, op, made_bytes[read] + made_bytes[made] + working)
         parcel, output = self._packed.T
         sent = np.bincount(parcel, given.graph.occupied_bytes[output], minlength=len(self._parcels))
         moved = np.bincount(parcel, given.graph.moved_bytes[output], minlength=len(self._parcels))

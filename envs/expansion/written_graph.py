@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from graphs.held_tensors import HeldTensors
-from graphs.op_graph import MOST, MOST_FLOPS, SPARSE, Bools, Floats, Ints, OpGraph
+from graphs.op_graph import MOST, MOST_FLOPS, RESIDENT, SPARSE, Bools, Floats, Ints, OpGraph
 from graphs.order import is_acyclic
 
 _ROLES = tuple(role.name.lower() for role in Role)
@@ -23,7 +23,7 @@ _KEPT = 8  # graphs: a search expands one again and again
 
 _CHECKED = (  # what `is_sound` reads, and the most that it may be
     ("flops", MOST_FLOPS), ("bytes_accessed", MOST), ("output_bytes", MOST), ("transfer_bytes", MOST),
-    ("unsent_bytes", MOST), ("weights", MOST),
+    *((key, MOST) for key in RESIDENT), ("weights", MOST),
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def written(
     """The graph of the ops of an expansion, (ops,), with arrays that are kept, by the field of `OpGraph`.
 
     The arrays are costs, edges, control, edge_bytes, weights, weight_uses, frozen, phase,
-    transfer_bytes and unsent_bytes. Raises InputError as `OpGraph` does.
+    transfer_bytes, unsent_bytes and working_bytes. Raises InputError as `OpGraph` does.
     """
     graph, count = object.__new__(WrittenGraph), len(origin)
     untied, messages, frozen = np.full(count, -1), values["edge_bytes"], values["frozen"]

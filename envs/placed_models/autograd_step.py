@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from envs.plan import Plan
-from graphs.op_graph import RECOMPUTED, Call, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, RESIDENT, Call, OpGraph, Phase
 from graphs.problem import Problem
 
 _OF_WEIGHTS = ".grad_weight"
@@ -38,6 +39,9 @@ def as_autograd_runs(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
     if op_seconds is not None:
         op_seconds = np.concatenate([op_seconds, np.zeros((sums, op_seconds.shape[1]))])
     nothing = np.zeros(sums)
+    resident: dict[str, Any] = {
+        key: np.append(getattr(graph, key), nothing) for key in RESIDENT if len(getattr(graph, key))
+    }
     graph = replace(
         graph,
         names=(*graph.names, *step.names),
@@ -55,7 +59,7 @@ def as_autograd_runs(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
         measured_on={on: np.append(each, np.full(sums, np.nan)) for on, each in graph.measured_on.items()},
         devices=(*graph.devices, *[()] * sums) if graph.devices else (),
         transfer_bytes=np.zeros(0),
-        unsent_bytes=np.append(graph.unsent_bytes, nothing) if len(graph.unsent_bytes) else graph.unsent_bytes,
+        **resident,
         calls=(*graph.calls, *step.calls) if graph.calls else (),
         described=(*graph.described, *[None] * sums) if graph.described else (),
         batch_law=None,

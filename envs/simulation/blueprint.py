@@ -32,6 +32,7 @@ OP = np.dtype(
 )
 OUTPUT = np.dtype(
     [
+        ("working_bytes", np.float64),  # what its op occupies in addition, while it runs
         ("made_bytes", np.float64),  # what it occupies where its op ran
         ("occupied_bytes", np.float64),  # and where a copy of it lies
         ("moved_bytes", np.float64),
@@ -95,6 +96,8 @@ class Blueprint(NamedTuple):
         outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
         outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
         outputs["made_bytes"] = graph.made_bytes
+        if len(graph.working_bytes):
+            outputs["working_bytes"][: len(graph)] = graph.working_bytes
         outputs["pace"] = 1.0
         links = np.zeros(cluster.latency.shape, LINK)
         links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth

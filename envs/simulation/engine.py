@@ -244,6 +244,7 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, e
             given = blueprint.inputs[i]
             read(blueprint, run, run.read[given.edge], given.output, here)
         run.tensors[index].readers = 0
+        run.resources[here].held -= blueprint.outputs[index].working_bytes
     for edge in range(op.out_start, op.control_start):
         consumer = blueprint.edges[edge].consumer
         there = run.tasks[consumer].destination

@@ -13,7 +13,7 @@ def allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
     task = run.tasks[index]
     output = blueprint.outputs[task.output]
     if where < blueprint.op_seconds.shape[1]:
-        _hold(run, where, output.made_bytes)
+        _hold(run, where, output.made_bytes + output.working_bytes)
         return
     copy = task.copies
     while copy != NONE:

@@ -96,7 +96,7 @@ def _requires_grad(exported: Any, nodes: Sequence[Node], parameters: Mapping[Nod
         stops = any(detaches(origin.target) or origin.name in disabled for origin in origins)
         if stops or node.op != "call_function" or found.isdisjoint(node.all_input_nodes):
             continue
-        if sends_gradients(node.target, node.meta.get("val")):
+        if sends_gradients(node, node.meta.get("val")):
             found.add(node)
     return found
 

@@ -23,6 +23,7 @@ _AND_ADDED: _Needs = {1: (2,), 2: (1,)}  # to the first argument
 _NEEDS: Mapping[str, _Needs] = {
     "addbmm": _AND_ADDED, "addcdiv": {1: (2,), 2: (1, 2)}, "addcmul": _AND_ADDED, "addmm": _AND_ADDED,
     "addmv": _AND_ADDED, "addr": _AND_ADDED, "baddbmm": _AND_ADDED, "bmm": _OF_TWO, "convolution": _OF_TWO,
+    "_native_batch_norm_legit_functional": {0: (0, 1), 1: (0,)},
     "div": {0: (1,), 1: (0, 1)}, "dot": _OF_TWO, "_grouped_mm": _OF_TWO, "index_add": {3: (2, 3)},
     "index_copy": {3: (2, 3)}, "lerp": {0: (2,), 1: (2,), 2: (0, 1)}, "linalg_cross": _OF_TWO, "linear": _OF_TWO,
     "mm": _OF_TWO, "mul": _OF_TWO, "mv": _OF_TWO, "vdot": _OF_TWO,

@@ -68,7 +68,7 @@ class RecordedGradients:
     def note(self, node: Node, out: object) -> None:
         """Note a node that has just been computed."""
         is_reached = self.enabled and not self.requires_grad.isdisjoint(node.all_input_nodes)
-        if is_reached and sends_gradients(node.target, out):
+        if is_reached and sends_gradients(node, out):
             self.requires_grad.add(node)
         if self._function is not None:
             self._function.append(node)

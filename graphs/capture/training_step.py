@@ -9,10 +9,11 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
   five products for two if it is fused attention, which computes its scores again. An op has one output tensor here, so
   it is as large as the outputs of X's producers on average; for a part of a tensor, as the part. What the gradients of
   all of them take in addition, X.grad holds as long as that (`OpGraph.unsent_bytes`): both factors have one of their
-  own, both summands share the one that arrives.
+  own, both summands share the one that arrives. What formulas make on the way, it frees (`graphs.capture.unsent`).
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X; that of a product's bias alone is
   a sum of what arrives. Where ops share a weight (a recurrent net, unrolled), each adds to the sum that it receives
-  from the next one in forward order, of which there are two meanwhile. The last sum is held until the update
+  from the next one in forward order; meanwhile there are both and, of the first two of a matrix, which are views of
+  transposed products, their sum. The last sum is held until the update
   (`graphs.weight_memory`).
 - The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
   it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
@@ -44,9 +45,9 @@ from graphs.autograd import Autograd, Checkpoint, Pair
 from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.capture.operands import Operands
-from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, results_bytes
+from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, results_bytes, working_bytes
 from graphs.foundation.errors import InputError
-from graphs.op_graph import RECOMPUTED, SPARSE, Ints, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, SPARSE, Floats, Ints, OpGraph, Phase
 from graphs.subgraph import subgraph
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
@@ -61,6 +62,7 @@ _LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"}
 # An operand of these is saved if another one needs a gradient; a number, an input or a buffer needs none.
 _PRODUCTS = _LINEAR | {"mul", "div"}
 _OF_TWO = {"mm", "bmm"}  # products that read nothing else
+_MATRIX_PRODUCTS = {"mm", "addmm", "linear"}
 # All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
 _LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss2d_forward", "nll_loss_forward"}
 # These save indices or masks: the outputs of ops without gradient, or of none.
@@ -129,6 +131,7 @@ class _StepBuilder:
         self.flow = GradientFlow.of(self.graph)
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
+        self.sums: set[int] = set()  # those .grad_weight that have added to another one
         self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
         self.checkpoint = {op: part for part in (forward.autograd or Autograd()).checkpoints for op in part.ops}
         self.again: dict[int, int] = {}  # forward op of a checkpoint -> its .recompute
@@ -136,6 +139,7 @@ class _StepBuilder:
         self.orders: list[tuple[int, int]] = []  # edges that carry nothing
         self.edges: list[tuple[int, int]] = []
         self.unsent: dict[int, float] = {}  # what an op holds in addition to its output
+        self.working: dict[int, float] = {}  # and while it runs
 
     def build(self) -> OpGraph:
         self._add_backward()
@@ -143,9 +147,10 @@ class _StepBuilder:
         frozen = np.ones(len(self.graph.weights), np.bool_)
         frozen[[weight for op in self.grad_weight for weight in self.flow.weights[op]]] = False
         step = _appended(replace(self.graph, group=self._groups()), self.added, self.edges, self.orders)
-        unsent = np.zeros(len(step))
+        unsent, working = np.zeros((2, len(step)))
         unsent[[*self.unsent]] = [*self.unsent.values()]
-        return replace(step, frozen=frozen, autograd=None, unsent_bytes=unsent)
+        working[[*self.working]] = [*self.working.values()]
+        return replace(step, frozen=frozen, autograd=None, unsent_bytes=unsent, working_bytes=working)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
         added = len(self.graph) + len(self.added)
@@ -188,7 +193,11 @@ class _StepBuilder:
         saved = [] if is_free or needs_weight_alone else self._read_again(op, towards)
         added = self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
         if not is_free:
-            self.unsent[added] = gradients_bytes(self.kind[op], graph.output_bytes[towards]) - output_bytes
+            lasting = [each for each in towards if self.producers[each] or self.kind[each] != "_to_copy"]
+            held = gradients_bytes(self.kind[op], graph.output_bytes[lasting or towards])  # those of casts go at once
+            self.unsent[added] = max(held - output_bytes, 0.0)
+            of_weights = graph.weights[self.flow.weights[op]]
+            self.working[added] = self._working(op, np.append(graph.output_bytes[towards], of_weights), towards)
         return added
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
@@ -207,7 +216,14 @@ class _StepBuilder:
         added = self._add("grad_weight", op, Phase.BACKWARD, costs, read)
         if is_sparse:
             self.sparse_bytes[added] = size
+        elif self.kind[op] in _MATRIX_PRODUCTS and earlier and self.sums.isdisjoint(earlier):
+            self.working[added] = max(size - float(self.graph.output_bytes[op]), 0.0)  # the gradient has been read
+        self.sums.update([added] if earlier else [])
         return added
+
+    def _working(self, op: int, operands: Floats, towards: list[int]) -> float:
+        of_divisor = self.kind[op] == "div" and self.operands.known(op) and 1 in self.operands.factors(op, towards)
+        return working_bytes(self.kind[op], operands, float(self.graph.output_bytes[op]), of_divisor=of_divisor)
 
     def _products(self, op: int, towards: list[int]) -> float:
         """How often what an op does is done for its gradients towards some ops, or weights, by sources' numbers."""

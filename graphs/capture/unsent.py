@@ -1,7 +1,8 @@
-"""Unsent: what the ops of a training step hold in addition to their one output (`OpGraph.unsent_bytes`).
+"""Unsent: what the ops of a training step occupy in addition to their one output.
 
-Autograd computes the gradients of all operands of an op together, and makes them of further results of the op, which
-the model does not see. The sizes are those of PyTorch's formulas (tools/autograd/derivatives.yaml).
+Autograd computes the gradients of all operands of an op together, in several operations, and makes them of further
+results of the op, which the model does not see. The sizes are those of PyTorch's formulas
+(tools/autograd/derivatives.yaml).
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ SAVES_RESULTS = {
     "adaptive_max_pool2d": 8, "adaptive_max_pool3d": 8, "fractional_max_pool2d": 8, "max": 8,
     "max_pool2d_with_indices": 8, "max_pool3d_with_indices": 8, "median": 8, "min": 8, "sort": 8, "topk": 8,
 }  # fmt: skip
+# How many tensors, as large as an operand, formulas of gradients make and free: of sin(x), grad * x.cos(), one.
+_INTERMEDIATE = {
+    "abs": 1, "acos": 5, "asin": 4, "atan": 2, "cos": 2, "cosh": 1, "cumsum": 2, "erf": 4, "erfc": 4,
+    "linalg_vector_norm": 1, "log10": 1, "log1p": 1, "log2": 1, "logsumexp": 2, "pow": 2, "reciprocal": 2, "rsqrt": 2,
+    "sin": 1, "sinh": 1, "sqrt": 1, "std": 1, "tan": 2, "var": 1,
+}  # fmt: skip
+_OF_DIVISOR = 3  # that of y in x / y: -grad * ((x / y) / y)
+_FULL = {"div", "mul", "where"}  # the gradient of an operand that is expanded is made in full, then summed
 
 
 def results_bytes(kind: str, signature: Signature | None) -> float:
@@ -28,6 +37,16 @@ def results_bytes(kind: str, signature: Signature | None) -> float:
         return 4.0 * math.prod(signature.shape[:-1])
     shapes = [shape for shape in signature.outputs[1:3] if shape is not None]
     return float(SAVES_RESULTS.get(kind, 0) * sum(map(math.prod, shapes)))
+
+
+def working_bytes(kind: str, operands: Floats, output: float, *, of_divisor: bool = False) -> float:
+    """Of what is made and freed while the gradients of operands, (operands,) bytes each, are computed.
+
+    `output` is the size of what the op made of them.
+    """
+    times = _OF_DIVISOR if of_divisor else _INTERMEDIATE.get(kind, 0)
+    is_summed = kind in _FULL and not of_divisor and bool((operands < output).any())
+    return times * max(float(operands.max()), output if of_divisor else 0.0) + is_summed * output
 
 
 def gradients_bytes(kind: str, operands: Floats) -> float:

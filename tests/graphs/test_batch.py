@@ -159,7 +159,7 @@ def hand_made() -> OpGraph:
         output_bytes=np.array([4.0, 4.0, 10.0, 5.0]), edges=np.array([[0, 1], [0, 2], [2, 3], [0, 3]]),
         weights=np.array([10.0]), weight_uses=np.array([[0, 0]]), phase=np.array([0, 1, 1, 2]),
         mirror=np.array([-1, 0, 0, 0]), transfer_bytes=np.array([2.0, 4.0, 10.0, 5.0]),
-        unsent_bytes=np.array([6.0, 3.0, 1.0, 0.0]),
+        unsent_bytes=np.array([6.0, 3.0, 1.0, 0.0]), working_bytes=np.array([0.0, 8.0, 3.0, 0.0]),
         edge_bytes=np.array([np.nan, 6.0, 7.0, np.nan]), measured_seconds=np.array([4.0, 4.0, 4.0, 4.0]),
         measured_on={"gpu": np.array([8.0, np.nan, 8.0, 8.0])}, batch_law=BatchLaw(4),
     )  # fmt: skip
@@ -176,6 +176,7 @@ def test_the_rule_by_hand() -> None:
     assert half.output_bytes.tolist() == [2, 2, 10, 5]
     assert half.transfer_bytes.tolist() == [1, 2, 10, 5]
     assert half.unsent_bytes.tolist() == [3, 1.5, 1, 0]
+    assert half.working_bytes.tolist() == [0, 4, 3, 0]
     assert half.edge_bytes[1:3].tolist() == [3, 7]
     assert half.measured_seconds.tolist() == [2, 2, 2, 4]
     assert half.measured_on["gpu"][[0, 2, 3]].tolist() == [4, 4, 8]

@@ -138,7 +138,7 @@ def test_optional_fields_are_kept() -> None:
     graph = dataclasses.replace(
         graph, batch_law=law, measured_on={"gpu": seconds, "cpu:0": seconds[::-1]},
         devices=((), ("gpu",), (), ("a", "b"), (), ()),
-        transfer_bytes=np.arange(6.0), unsent_bytes=np.arange(6.0) / 3,
+        transfer_bytes=np.arange(6.0), unsent_bytes=np.arange(6.0) / 3, working_bytes=np.arange(6.0) / 7,
         edge_bytes=np.where(np.arange(len(graph.edges)) % 2, np.nan, 7.0),
     )  # fmt: skip
     captured(SPEC, lambda: graph, training=True)

@@ -43,6 +43,10 @@ def unsent(graph: OpGraph, name: str) -> float:
     return float(graph.unsent_bytes[graph.names.index(name)]) if len(graph.unsent_bytes) else 0.0
 
 
+def working(graph: OpGraph, name: str) -> float:
+    return float(graph.working_bytes[graph.names.index(name)]) if len(graph.working_bytes) else 0.0
+
+
 def test_a_chain_of_two_products() -> None:
     step = training_step(forward_graph("mm mm", [(0, 1)], [(0, 0), (1, 1)]))
     assert edges(step) == {
@@ -142,6 +146,38 @@ def test_a_product_of_two_activations_has_two_gradients() -> None:
 def test_summands_share_the_gradient_that_arrives() -> None:
     step = training_step(forward_graph("mm mm add", [(0, 2), (1, 2)], [(0, 0), (1, 1)]))
     assert cost(step, "c.grad")[2] + unsent(step, "c.grad") == 13  # that of the larger one
+
+
+def test_what_formulas_of_gradients_make_on_the_way_is_freed() -> None:
+    """The sizes are those of steps on fake tensors: grad * x.cos(), grad * (2 * x.pow(1)), -grad * ((x / y) / y)."""
+    step = training_step(forward_graph("mm sin pow", [(0, 1), (1, 2)], [(0, 0)]))
+    assert working(step, "b.grad") == 3
+    assert working(step, "c.grad") == 2 * 13
+
+    class Quotient(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            quotient: Tensor = self.one(x) * (self.one(x) / self.other(x))
+            return quotient
+
+    with torch.device("meta"):
+        step = training_step(capture(Quotient(), (torch.zeros(5, 8),), name="quotient"))
+    full, weights = 5 * 8 * 4, (8 * 8 + 8) * 4
+    assert working(step, "div.grad") == 3 * full
+    assert working(step, "mul.grad") == 0
+    assert working(step, "one/addmm.grad_weight") == weights - full  # the sum, when the gradient of 5 rows has gone
+
+
+def test_the_gradient_of_an_operand_that_is_expanded_is_made_in_full() -> None:
+    with torch.device("meta"):
+        gate = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 8))
+        gate.register_parameter("scale", nn.Parameter(torch.ones(8)))
+        gate.forward = lambda x: (h := gate[0](x)) * gate[1](h).mean(1, keepdim=True) * gate.scale  # type: ignore[method-assign]
+        step = training_step(capture(gate, (torch.zeros(5, 8),), name="gate"))
+    assert working(step, "mul.grad") == working(step, "mul_1.grad") == 5 * 8 * 4
 
 
 def test_results_that_only_autograd_sees_are_held_until_it_has_read_them() -> None:

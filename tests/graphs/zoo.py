@@ -213,6 +213,30 @@ def checkpointed(*, use_reentrant: bool) -> Made:
 # ---- others
 
 
+class LowRank(nn.Linear):
+    """DoRA: the direction of a frozen weight and a trained product of low rank, and a trained length."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width, bias=False)
+        self.weight.requires_grad = False
+        self.down, self.up = nn.Linear(width, 4, bias=False), nn.Linear(4, width, bias=False)
+        self.length = nn.Parameter(torch.ones(width, 1))
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.weight + self.up.weight @ self.down.weight
+        return F.linear(input, self.length * weight / weight.norm(dim=1, keepdim=True).detach())
+
+
+def sines() -> Made:
+    """SIREN, which fits values at points."""
+
+    def loss(m: Any, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(m.last(torch.sin(30 * m.second(torch.sin(30 * m.first(x))))), y)
+
+    layers = {"first": nn.Linear(2, 64), "second": nn.Linear(64, 64), "last": nn.Linear(64, 3)}
+    return Step(loss, **layers), (rows(2), rows(3))
+
+
 def mixed_precision() -> Made:
     def loss(m: Any, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast("cuda" if x.is_cuda else "cpu", dtype=torch.bfloat16):
@@ -335,5 +359,9 @@ ZOO: dict[str, Callable[[], Made]] = {
         Decoder(100, WIDTH, tied=False), torch.randint(100, (4, 32)), labels=classes(100, 128)
     ),
     "contrastive": contrastive,
+    "DoRA": lambda: classifier(
+        nn.Sequential(LowRank(64), nn.ReLU(), nn.Linear(64, 10)), rows(64)[:8], labels=classes(10, 8)
+    ),
+    "SIREN": sines,
     "int8 buffers": int8_buffers,
 }

@@ -175,7 +175,7 @@ def peaks(
 ) -> list[float]:
     """Rule 6: (devices,) bytes. A tensor is held from its begin until just before its end."""
     graph = problem.graph
-    unsent = graph.unsent_bytes.tolist() or [0.0] * len(graph)
+    unsent, working = (getattr(graph, key).tolist() or [0.0] * len(graph) for key in ("unsent_bytes", "working_bytes"))
     columns = (graph.edges.tolist(), graph.edge_bytes.tolist() or [0.0] * len(graph.edges), outputs(graph))
     edges = [edge for edge, is_control in zip(zip(*columns, strict=True), graph.control, strict=True) if not is_control]
     size = dict(enumerate(graph.output_bytes.tolist())) | {output: own for (u, _), own, output in edges if output != u}
@@ -184,6 +184,7 @@ def peaks(
         local = [finish[v] for (w, v), _, _ in edges if w == u and placement[v] == device]
         sent = [end for (_, w, _), (_, end) in copies.items() if w == u]
         held.append((device, start[u], max([finish[u], *local, *sent]), size[u] + unsent[u]))
+        held.append((device, start[u], finish[u], working[u]))
     for (output, _, there), (begin, _) in copies.items():
         end = max(finish[v] for (_, v), _, carried in edges if carried == output and placement[v] == there)
         held.append((there, begin, end, size[output]))

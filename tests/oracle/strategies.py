@@ -84,7 +84,7 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
     uses = draw(st.lists(use, max_size=5)) if weights else []
     frozen = draw(st.just([]) | st.lists(st.booleans(), min_size=len(weights), max_size=len(weights)))
     sent = draw(st.just([]) | st.lists(BYTES, min_size=ops, max_size=ops))
-    unsent = draw(st.just([]) | st.lists(BYTES, min_size=ops, max_size=ops))
+    resident = [draw(st.just([]) | st.lists(BYTES, min_size=ops, max_size=ops)) for _ in range(2)]
     message = st.just(np.nan) | st.integers(0, 4)
     messages = draw(st.just([]) | st.lists(message, min_size=len(edges), max_size=len(edges)))
     phase = np.zeros(ops, np.int64)
@@ -99,7 +99,8 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
         phase=phase,
         group=np.array([max(draw(st.integers(-3, 1)), -1) for _ in range(ops)]),
         transfer_bytes=np.array(sent, np.float64),
-        unsent_bytes=np.array(unsent, np.float64),
+        unsent_bytes=np.array(resident[0], np.float64),
+        working_bytes=np.array(resident[1], np.float64),
         edge_bytes=np.array(messages, np.float64),
         frozen=np.array(frozen, np.bool_),
     )  # fmt: skip

@@ -64,14 +64,15 @@ def step_graphs(draw: st.DrawFn, most_ops: int = 4, most_stages: int = 3) -> tup
     flops = np.array(draw(st.lists(SECONDS, min_size=total, max_size=total)))
     message = st.just(np.nan) | BYTES
     sent = draw(st.just([]) | st.lists(BYTES, min_size=total, max_size=total))
-    unsent = draw(st.just([]) | st.lists(BYTES, min_size=total, max_size=total))
+    resident = [draw(st.just([]) | st.lists(BYTES, min_size=total, max_size=total)) for _ in range(2)]
     fixed = ~np.array(ops.grows) | (np.array(ops.phase) >= Phase.UPDATE)
     graph = OpGraph(
         "random", tuple(f"op{op}" for op in range(total)), tuple(ops.kind), flops, np.zeros(total), size, edges,
         control=np.array([draw(st.integers(0, 6)) == 0 for _ in edges], np.bool_),
         weights=np.array([72.0, 144.0]), weight_uses=np.reshape(np.array(ops.uses, np.int64), (-1, 2)),
         phase=np.array(ops.phase), mirror=np.array(ops.mirror), transfer_bytes=np.array(sent),
-        unsent_bytes=np.array(unsent),
+        unsent_bytes=np.array(resident[0]),
+        working_bytes=np.array(resident[1]),
         edge_bytes=np.array(draw(st.just([]) | st.lists(message, min_size=len(edges), max_size=len(edges)))),
         batch_law=BatchLaw(0, fixed * flops, np.zeros(total), fixed * size),
     )  # fmt: skip

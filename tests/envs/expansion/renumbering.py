@@ -18,7 +18,7 @@ from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
-from graphs.op_graph import Ints, OpGraph
+from graphs.op_graph import RESIDENT, Ints, OpGraph
 from graphs.problem import Problem
 
 MODELS = (
@@ -57,7 +57,7 @@ def renumbered(graph: OpGraph, number: Ints) -> OpGraph:
         "group",
         "measured_seconds",
         "transfer_bytes",
-        "unsent_bytes",
+        *RESIDENT,
     ):
         moved[key] = getattr(graph, key)[old] if len(getattr(graph, key)) else getattr(graph, key)
     uses = np.column_stack([number[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]])

@@ -17,7 +17,7 @@ from envs.expansion.written_graph import WrittenGraph, written
 from envs.plan import Plan
 from envs.schedule import Schedule
 from graphs.foundation.errors import InputError
-from graphs.op_graph import OpGraph
+from graphs.op_graph import RESIDENT, OpGraph
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
@@ -91,7 +91,7 @@ def test_what_an_op_graph_refuses_is_refused(key: str, value: Any, message: str)
     layout = Layout(Problem(graph, toy_cluster(1)), Plan(((0,), (0,))))
     keys = (
         "flops", "bytes_accessed", "output_bytes", "edges", "control", "edge_bytes", "weights", "weight_uses",
-        "frozen", "phase", "transfer_bytes", "unsent_bytes",
+        "frozen", "phase", "transfer_bytes", *RESIDENT,
     )  # fmt: skip
     values = {each: np.array(getattr(graph, each)) for each in keys} | {"edge_bytes": np.full(2, np.nan)}
     whole = written(layout, np.arange(2), np.full(2, int(Role.WORK)), dict(values))
