@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from envs.costs.costs import cost_model_of, timed
 from envs.simulation.simulator import RULES
 from evaluation.benchmark.problem_file import (
@@ -137,7 +139,9 @@ def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
 @lru_cache(maxsize=1)  # problems of a graph follow one another
 def _write_graph(spec: str, groups: Grouping, with_law: bool, folder: Path) -> tuple[str, OpGraph]:
     """The hash of the graph's file, which is written, and the graph."""
-    graph = replace(load_graph(spec, groups=groups, with_law=with_law), held=None)  # its rules know none
+    captured = load_graph(spec, groups=groups, with_law=with_law)
+    nothing = np.zeros(0)
+    graph = replace(captured, held=None, unsent_bytes=nothing, working_bytes=nothing)  # its rules know none of these
     unfinished = folder / "graphs" / "unfinished.graph.json.gz"
     save_graph(graph, unfinished)
     sha256 = content_sha256(unfinished)

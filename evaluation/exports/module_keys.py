@@ -94,7 +94,7 @@ class ModuleKeys:
         cpus = sorted(device for device in used if devices[device].kind == "cpu")
         if cpus and len(cpus) < len(used):
             raise InputError(
-                f"{to} has stages on GPUs, and this plan has modules on {devices[cpus[0]].name} beside others; give a "
+                f"{to} has stages on GPUs, and this plan has modules on {devices[cpus[0]].name} next to others; give a "
                 "plan for GPUs alone"
             )
 

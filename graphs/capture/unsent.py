@@ -1,8 +1,7 @@
 """Unsent: what the ops of a training step occupy in addition to their one output.
 
 Autograd computes the gradients of all operands of an op together, in several operations, and makes them of further
-results of the op, which the model does not see. The sizes are those of PyTorch's formulas
-(tools/autograd/derivatives.yaml).
+results of the op, which the model does not see. The sizes are those of PyTorch's formulas for derivatives.
 """
 
 from __future__ import annotations

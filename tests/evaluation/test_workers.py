@@ -30,7 +30,8 @@ def problems(*names: str) -> list[Problem]:
     return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in names]
 
 
-@pytest.mark.parametrize("code", [0, pytest.param(3, marks=pytest.mark.slow)], ids=["a signal", "an exit code"])
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [0, 3], ids=["a signal", "an exit code"])
 def test_a_killed_process_costs_only_the_plan_that_killed_it_each_time(code: int, tmp_path: Path) -> None:
     done = compare(
         [Killing(code=code), Alternating(), Killing("once", once=str(tmp_path / "killed"))],

@@ -31,6 +31,7 @@ def check_own_policy(text: str, folder: Path) -> None:
     assert "after 200 simulations" in text
 
 
+@pytest.mark.slow
 def test_own_model(tmp_path: Path) -> None:
     text = run("own_model.ipynb", tmp_path)
     seconds = {name: float(value) for name, value in MILLISECONDS.findall(text)}

@@ -9,6 +9,7 @@ import graphs.capture.forward
 import placelab
 from evaluation.commands import command_line
 from graphs.capture.cache import without_cache
+from graphs.capture.examples import Example
 from graphs.foundation.cache_folder import VARIABLE
 from graphs.foundation.errors import InputError
 from placelab.verbs import VERBS
@@ -49,10 +50,10 @@ def test_with_no_cache_a_model_is_captured_again(
 ) -> None:
     first = output(capsys, "show", SPEC)
 
-    def never(what: str) -> None:
-        raise InputError(f"{what} is captured")
+    def never(example: Example) -> None:
+        raise InputError(f"{example.name} is captured")
 
-    monkeypatch.setattr(graphs.capture.forward, "traced_model", never)
+    monkeypatch.setattr(graphs.capture.forward, "traced_example", never)
     assert output(capsys, "show", SPEC) == first
     with pytest.raises(InputError, match="is captured"):
         VERBS["show"](SPEC, cache=False)

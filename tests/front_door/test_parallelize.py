@@ -29,6 +29,7 @@ def two_towers() -> nn.Module:
     return TwoTowers(4)
 
 
+@pytest.mark.filterwarnings("ignore::envs.placed_models.parallel.UnknownCallWarning")  # of the copy
 def test_the_training_loop_of_the_document_runs() -> None:
     document = (ROOT / "docs/running.md").read_text()
     example = re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0]

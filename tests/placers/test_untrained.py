@@ -14,7 +14,6 @@ from graphs.problem import Problem
 from placers.learned.lookup import learned_placers, placer_of
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import Meta
-from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import SequentialPolicy
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
@@ -66,12 +65,10 @@ def test_weights_that_are_no_numbers_are_refused(value: float, tmp_path: Path) -
 @pytest.mark.parametrize("name", POLICIES)
 def test_weights_so_large_that_nothing_can_be_computed_place_nothing(name: str, tmp_path: Path) -> None:
     network = {"gdp": "graphsage_transformer", "colocrl": "colocrl:devices=2", "hdp": "hdp:devices=2"}.get(name, name)
-    weights: dict[str, Any] = {
-        key: torch.full_like(value, 1e30)
-        for key, value in by_name.module("placers", name).new_policy(network, 0).state_dict().items()
-    }
-    features = FEATURES if name == "sequential" else ()
-    save_policy(tmp_path, weights, Meta(placer=name, network=network, seed=0, decoder_features=features))
+    policy = by_name.module("placers", name).new_policy(network, 0)
+    weights: dict[str, Any] = {key: torch.full_like(value, 1e30) for key, value in policy.state_dict().items()}
+    meta = Meta(placer=name, network=network, seed=0, decoder_features=policy.decoder_features)
+    save_policy(tmp_path, weights, meta)
     with pytest.raises(InputError, match="outputs are not finite numbers"):
         placer_of(str(tmp_path)).place(PROBLEM, budget=1)
 

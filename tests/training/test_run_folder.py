@@ -157,7 +157,10 @@ def test_tensorboard_reads_the_numbers(tmp_path: Path) -> None:
     assert [json.loads(line)["loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [0.5, None]
 
 
-@pytest.mark.parametrize(("bytes_at_most", "file"), [(9_000, "trainer.safetensors"), (100_000, "tfevents|metrics")])
+@pytest.mark.parametrize(
+    ("bytes_at_most", "file"),
+    [(9_000, "trainer.safetensors"), pytest.param(100_000, "tfevents|metrics", marks=pytest.mark.slow)],
+)
 def test_a_full_disk_names_the_file_and_keeps_the_last_checkpoint(
     bytes_at_most: int, file: str, tmp_path: Path
 ) -> None:

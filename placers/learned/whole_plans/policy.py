@@ -18,6 +18,7 @@ from envs.plan import Plan
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
+from placers.learned.finite import check_outputs
 from placers.learned.plan_policy import Label, PlanPolicy
 from placers.learned.settings import FEW_SAMPLES, Settings, WholePlans
 from placers.learned.shapes import Size
@@ -72,9 +73,11 @@ class WholePlansPolicy(PlanPolicy[ProblemContext, Taken]):
 
     @torch.no_grad()
     def logits(self, choice: Choice) -> Floats:
-        """(actions,) of one choice."""
+        """(actions,) of one choice. Raises NotFiniteError for weights by which nothing can be computed."""
         rows = torch.from_numpy(choice.rows.astype(np.float32))
-        found: Floats = self.rating[choice.decision](rows)[:, 0].double().numpy()
+        scores = self.rating[choice.decision](rows)[:, 0]
+        check_outputs(scores)
+        found: Floats = scores.double().numpy()
         return found
 
     def draw(self, seeing: ProblemContext, rng: np.random.Generator | None = None) -> tuple[LayerPipeline, list[Taken]]:
