@@ -27,7 +27,7 @@ from graphs.formats.chakra_nodes import Collective, NodeType
 from graphs.op_graph import Ints
 
 
-class _Sent(NamedTuple):
+class _SentMessage(NamedTuple):
     """What one device sends to another."""
 
     producer: int
@@ -97,12 +97,14 @@ class _Traces:
         position = np.argsort(self.graph.topological_order)
         return list(ops[np.lexsort((position[ops], timeline.finish[ops], timeline.start[ops]))].tolist())
 
-    def _sent(self) -> tuple[list[_Sent], Ints]:
+    def _sent(self) -> tuple[list[_SentMessage], Ints]:
         """What is sent, but for all-reduces, and (edges,) by what of it each edge is carried; -1 within a device."""
         graph, moved, placement = self.graph, self.timeline.transfers, self.timeline.placement
         columns = (moved.producer, moved.source, moved.destination, graph.moved_bytes[moved.output], moved.start)
         kept = np.flatnonzero(self.of[moved.producer] < 0)
-        sent = [_Sent(*row) for row in zip(*(each[kept].tolist() for each in (*columns, moved.finish)), strict=True)]
+        sent = [
+            _SentMessage(*row) for row in zip(*(each[kept].tolist() for each in (*columns, moved.finish)), strict=True)
+        ]
         keys = zip(moved.output[kept].tolist(), moved.destination[kept].tolist(), strict=True)
         arrival = {key: tag for tag, key in enumerate(keys)}
         found = np.full(len(graph.edges), -1)
@@ -114,7 +116,7 @@ class _Traces:
                 found[edge] = arrival[int(graph.edge_output[edge]), reader]
                 continue
             found[edge] = len(sent)
-            sent.append(_Sent(producer, int(placement[producer]), reader, 0.0, at, at))
+            sent.append(_SentMessage(producer, int(placement[producer]), reader, 0.0, at, at))
         return sent, found
 
     def _computed(self, op: int) -> Message:
@@ -141,7 +143,7 @@ class _Traces:
         ])  # fmt: skip
         return node
 
-    def _pair(self, tag: int, sent: _Sent) -> tuple[Message, Message]:
+    def _pair(self, tag: int, sent: _SentMessage) -> tuple[Message, Message]:
         """The node that sends, and the one that receives."""
         what = self.graph.names[sent.producer]
         source, reader = (self.timeline.problem.cluster.devices[each].name for each in (sent.source, sent.reader))

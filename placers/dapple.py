@@ -20,7 +20,7 @@ from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
-from placers.pipelining.dapple_program import Released, machines_of
+from placers.pipelining.dapple_program import DappleProgram, machines_of
 from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
 from placers.pipelining.overlapped import data_parallel_seconds
@@ -71,7 +71,7 @@ class Dapple(Named):
         if self.form == "released":
             servers = machines_of(servers)
             sizes = tuple(servers.sizes.tolist())
-            pipeline = Released(layers, sizes, fixed, self.parts, shared=shared).planned()
+            pipeline = DappleProgram(layers, sizes, fixed, self.parts, shared=shared).planned()
             rival = f"; data parallelism, whose sums overlap: {data_parallel_seconds(layers, sizes):.6g} s"
         else:
             chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))

@@ -39,7 +39,7 @@ from training.ppo_rewards import load_ppo_reward
 from training.ranks import ALONE, Ranks
 from training.repairs import plans_to_repair
 from training.rollouts import PpoProblem, PpoRollouts
-from training.shard import Part, PartReport, Shard, check_shards, gathered_reports, summed_by_shard
+from training.shard import PartReport, ProblemShard, ShardSample, check_shards, gathered_reports, summed_by_shard
 from training.trainer import (
     Trainer,
     generators,
@@ -89,7 +89,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         self.policy: Policy[View, Batch, A] = policy
         self.ranks = ranks
         self.shards = [
-            Shard(number, settings.shards, policy, problems, renewed)
+            ProblemShard(number, settings.shards, policy, problems, renewed)
             for number in range(ranks.rank, settings.shards, ranks.count)
         ]
         for one in {len(each.prepared.problem.cluster): each for each in self.problems}.values():
@@ -204,12 +204,12 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         mean = float(np.exp(np.mean(ratios))) if ratios else float("nan")
         return PpoMetrics(self.updates, self.simulations, mean, fitting, entropy, clipped, rate)
 
-    def _chosen(self, shard: Shard[View], *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
+    def _chosen(self, shard: ProblemShard[View], *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
         """The problems of a shard in an update, and what draws their samples."""
         done = self.imitated + self.updates
         return shard.chosen(self.settings, self.updates, done, *shard.seed(self.seed), *seed)
 
-    def _rolled_out(self, shard: Shard[View], weight: float) -> Part[Batch, A]:
+    def _rolled_out(self, shard: ProblemShard[View], weight: float) -> ShardSample[Batch, A]:
         """Samples of a shard's problems in an update, and the labels that are to be imitated with them."""
         chosen, generator = self._chosen(shard, self.updates)
         plans: Sequence[CurrentPlan | None] = ()
@@ -222,7 +222,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
         best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
         report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
-        return Part(report, rollouts, best)
+        return ShardSample(report, rollouts, best)
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
@@ -234,7 +234,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return problem.baseline.compare(values, outcomes.fits | (not only_fitting))
 
     def _improve(
-        self, parts: Sequence[Part[Batch, A]], reports: Sequence[PartReport], bonus: float, weight: float
+        self, parts: Sequence[ShardSample[Batch, A]], reports: Sequence[PartReport], bonus: float, weight: float
     ) -> tuple[float, float]:
         """The gradient steps on all samples; returns entropy per unit and the share of clipped ratios in the last.
 
@@ -256,7 +256,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return float(entropy), float(clipped)
 
     def _loss(
-        self, part: Part[Batch, A], before: dict[int, Tensor], bonus: float, weight: float
+        self, part: ShardSample[Batch, A], before: dict[int, Tensor], bonus: float, weight: float
     ) -> tuple[Tensor, float, float]:
         """The loss of a part, its entropy per unit, and the share of its ratios that are clipped."""
         rollouts, best, shard = part.rollouts, part.best, part.report.shard

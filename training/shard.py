@@ -33,7 +33,7 @@ FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curri
 SHARDED = 1 << 34  # plus a shard's number, tells its random numbers from those of others
 
 
-class Shard(Generic[View]):
+class ProblemShard(Generic[View]):
     """Every `count`th problem from a number on."""
 
     def __init__(
@@ -123,7 +123,7 @@ class PartReport:
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Generic[Batch, A]):
+class ShardSample(Generic[Batch, A]):
     """What an update learns from a shard."""
 
     report: PartReport

@@ -52,7 +52,7 @@ class WholePlansMetrics:
 
 
 @dataclass(frozen=True)
-class LabelSearch:
+class PlanLabelSearch:
     """A search for the label of a problem, which finds the same in whichever process."""
 
     policy: type[PlanPolicy[View, Decision]]  # type: ignore[valid-type]  # of whichever view
@@ -65,7 +65,7 @@ class LabelSearch:
 
 
 @dataclass(frozen=True)
-class BestPlan:
+class BestKnownPlan:
     """The best plan of a problem so far."""
 
     made: Plan
@@ -215,7 +215,7 @@ class WholePlansTrainer(Trainer, Generic[View, Decision]):
         """As `Trainer.update`."""
         return self._update()[0]
 
-    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, BestPlan]]:
+    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, BestKnownPlan]]:
         """As `Trainer.fine_tune`. The fastest pipeline of an update is simulated again, op by op.
 
         The fastest so far is the label of the problem, so that the policy imitates itself (Oh et al. 2018).
@@ -234,16 +234,18 @@ class WholePlansTrainer(Trainer, Generic[View, Decision]):
                 self.simulations += 1
             yield self.simulations, best
 
-    def _timed(self, plan: Plan) -> BestPlan:
+    def _timed(self, plan: Plan) -> BestKnownPlan:
         timeline = simulate(self.problems[0].problem, plan)
-        return BestPlan(plan, timeline.step_seconds if timeline.fits else float("inf"))
+        return BestKnownPlan(plan, timeline.step_seconds if timeline.fits else float("inf"))
 
     def _search(self) -> None:
         """Search the next labels."""
         first = self.imitated * SEARCHED
         several = self.problems[first : first + SEARCHED]
-        searches = [LabelSearch(type(self.policy), each.problem, self.settings.label_simulations) for each in several]
-        for problem, label in zip(several, in_order(self.engine, LabelSearch.do, searches), strict=True):
+        searches = [
+            PlanLabelSearch(type(self.policy), each.problem, self.settings.label_simulations) for each in several
+        ]
+        for problem, label in zip(several, in_order(self.engine, PlanLabelSearch.do, searches), strict=True):
             problem.label = label
         self.simulations += len(searches) * self.settings.label_simulations
         if self.imitated + 1 == self._searches and not any(each.label for each in self.problems):

@@ -32,7 +32,7 @@ def as_autograd_runs(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
     Further ops, which cost nothing, are the sums of gradients that are sent. Of a weight that several ops read, the one
     that updates it receives them.
     """
-    graph, step = problem.graph, _Step(problem.graph, plan)
+    graph, step = problem.graph, _StepDraft(problem.graph, plan)
     sums = len(step.names)
     order = plan.order if isinstance(plan.order, str) else (*plan.order, *(plan.order[op] for op in step.after))
     op_seconds = problem.op_seconds
@@ -69,7 +69,7 @@ def as_autograd_runs(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
     return replace(problem, graph=graph, op_seconds=op_seconds), replace(plan, devices=devices, order=order)
 
 
-class _Step:
+class _StepDraft:
     """The edges of a step, and its sums."""
 
     def __init__(self, graph: OpGraph, plan: Plan) -> None:

@@ -21,7 +21,7 @@ ALIGNMENT = 16  # bytes; of each tensor in a buffer of several
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """A tensor as it is sent."""
 
     shape: tuple[int, ...]  # of the tensor
@@ -30,14 +30,14 @@ class Layout:
     dtype: torch.dtype
 
     @classmethod
-    def of_value(cls, like: Tensor) -> Layout:
+    def of_value(cls, like: Tensor) -> TensorLayout:
         """Of a tensor like the given one, which may have no data."""
         shape = tuple(like.shape)
         sent = tuple(size if stride else min(size, 1) for size, stride in zip(shape, like.stride(), strict=True))
         return cls(shape, sent, _dense(sent, like.stride()), like.dtype)
 
     @classmethod
-    def of_gradient(cls, like: Tensor) -> Layout:
+    def of_gradient(cls, like: Tensor) -> TensorLayout:
         """Of the gradient of such a tensor, which is never expanded."""
         return cls(tuple(like.shape), tuple(like.shape), _dense(tuple(like.shape), like.stride()), like.dtype)
 
@@ -81,7 +81,7 @@ def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
 class Packed:
     """Several tensors in one buffer; one alone is sent as it lies in memory."""
 
-    layouts: tuple[Layout, ...]
+    layouts: tuple[TensorLayout, ...]
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:

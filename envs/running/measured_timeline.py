@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from envs.running.running_step import Record
+from envs.running.running_step import StepRecord
 from envs.timeline import Timeline, Transfers
 from graphs.op_graph import Floats
 
@@ -19,7 +19,7 @@ class RecordedStep:
     began: float  # seconds
     ended: float  # seconds
     loss: float  # the part that was computed here
-    record: Record
+    record: StepRecord
 
 
 def measured_timeline(predicted: Timeline, processes: Sequence[RecordedStep]) -> Timeline:

@@ -24,8 +24,8 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
 from envs.running.gradient_ops import GradientOps
 from envs.running.links import Links, Work
-from envs.running.op_tasks import Parcel, Tasks
-from envs.running.running_step import Message, Record, Span
+from envs.running.op_tasks import Tasks, TensorMessage
+from envs.running.running_step import Message, Span, StepRecord
 from envs.running.sent_tensors import SentTensors, TensorOf, sent_tensors
 from envs.simulation.simulator import LaidOut
 from graphs.capture.nested import tensors_in
@@ -90,7 +90,7 @@ class OpStep:
     # ---- a step ------------------------------------------------------------------------------------------
 
     @torch.enable_grad()
-    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step; see `RunningStep`."""
         self._take(inputs)
         slots, sent = self._slots, list[tuple[Work, Tensor]]()
@@ -134,13 +134,13 @@ class OpStep:
 
     # ---- messages ----------------------------------------------------------------------------------------
 
-    def _ask(self, parcel: Parcel) -> tuple[Work, Tensor]:
+    def _ask(self, parcel: TensorMessage) -> tuple[Work, Tensor]:
         """Begin to receive a message."""
         assert self._links is not None
         buffer = self._packed[parcel.tag].buffer(self._device)
         return self._links.receive(buffer, parcel.sent.source, parcel.tag), buffer
 
-    def _arrive(self, parcel: Parcel, coming: tuple[Work, Tensor], record: Record | None) -> None:
+    def _arrive(self, parcel: TensorMessage, coming: tuple[Work, Tensor], record: StepRecord | None) -> None:
         """Wait for a message, and put its tensors into their slots."""
         work, buffer = coming
         work.wait()
@@ -151,7 +151,7 @@ class OpStep:
             is_weight = sent_tensor.of is TensorOf.WEIGHT
             self._slots[slot] = tensor.detach().requires_grad_() if is_weight else tensor
 
-    def _send(self, parcel: Parcel, record: Record | None) -> tuple[Work, Tensor]:
+    def _send(self, parcel: TensorMessage, record: StepRecord | None) -> tuple[Work, Tensor]:
         """Begin to send a message, whose buffer must not change until that is done."""
         assert self._links is not None
         if record is not None:
@@ -167,7 +167,7 @@ class OpStep:
         buffer = self._packed[parcel.tag].packed(tensors)
         return self._links.send(buffer, parcel.sent.destination, parcel.tag), buffer
 
-    def _message(self, parcel: Parcel, start: float, finish: float) -> Message:
+    def _message(self, parcel: TensorMessage, start: float, finish: float) -> Message:
         sent = parcel.sent
         return Message(sent.op, sent.source, sent.destination, self._packed[parcel.tag].size, start, finish)
 

@@ -22,7 +22,7 @@ from graphs.op_graph import RECOMPUTED, Phase
 
 
 @dataclass(frozen=True)
-class Parcel:
+class TensorMessage:
     """A message, and the slots that its tensors come from, or go to."""
 
     sent: SentTensors
@@ -31,13 +31,13 @@ class Parcel:
 
 
 @dataclass
-class Task:
+class OpTask:
     """One op."""
 
     op: int
     compute: tape.Compute
-    arrivals: list[Parcel]
-    departures: list[Parcel]
+    arrivals: list[TensorMessage]
+    departures: list[TensorMessage]
     reads: list[int]  # slots
     makes: list[int]  # slots
     frees: list[int] = field(default_factory=list)  # slots whose tensors nobody will read any more
@@ -61,7 +61,7 @@ class Tasks:
         self.changed: set[str] = set()  # the buffers that are changed here
         self.renewed: list[tuple[int, int]] = []  # after a step: slots, and those that replace what they hold
         self.stays: set[int] = set()  # slots that are not empty after a step
-        self.at_end: tuple[list[Parcel], list[Parcel]] = [], []  # arrivals and departures after all ops
+        self.at_end: tuple[list[TensorMessage], list[TensorMessage]] = [], []  # arrivals and departures after all ops
         self._place = {op: number for number, op in enumerate(order)}
         self._arrivals, self._departures = self._parcels(messages)
         self.loss = self._at("loss")
@@ -131,13 +131,15 @@ class Tasks:
 
     # ---- messages ----------------------------------------------------------------------------------------
 
-    def _parcels(self, messages: Sequence[SentTensors]) -> tuple[dict[int, list[Parcel]], dict[int, list[Parcel]]]:
+    def _parcels(
+        self, messages: Sequence[SentTensors]
+    ) -> tuple[dict[int, list[TensorMessage]], dict[int, list[TensorMessage]]]:
         """What each op here waits for first, and what it sends."""
-        arrivals, departures = defaultdict[int, list[Parcel]](list), defaultdict[int, list[Parcel]](list)
+        arrivals, departures = defaultdict[int, list[TensorMessage]](list), defaultdict[int, list[TensorMessage]](list)
         for tag, sent in enumerate(messages):
             if self.rank not in (sent.source, sent.destination):
                 continue
-            parcel = Parcel(sent, tag, tuple(self._sent(sent.op, tensor) for tensor in sent.tensors))
+            parcel = TensorMessage(sent, tag, tuple(self._sent(sent.op, tensor) for tensor in sent.tensors))
             if not sent.readers:
                 self.at_end[sent.source == self.rank].append(parcel)
             elif sent.source == self.rank:
@@ -148,7 +150,7 @@ class Tasks:
 
     # ---- ops ---------------------------------------------------------------------------------------------
 
-    def _task(self, op: int) -> Task:
+    def _task(self, op: int) -> OpTask:
         graph = self.ops.graph
         phase, mirror = Phase(graph.phase[op]), int(graph.mirror[op])
         if phase is Phase.FORWARD:
@@ -156,7 +158,7 @@ class Tasks:
         elif phase is Phase.UPDATE:
             task = self._update(mirror)
         elif phase is Phase.REFRESH or graph.kinds[op].endswith(RECOMPUTED):  # whose outputs are still kept here
-            task = Task(op, tape.nothing, [], [], [], [])
+            task = OpTask(op, tape.nothing, [], [], [], [])
         else:
             task = self._grad(mirror) if self.ops.grad.get(mirror) == op else self._grad_weight(mirror)
         task.op, task.arrivals, task.departures = op, self._arrivals.get(op, []), self._departures.get(op, [])
@@ -164,7 +166,7 @@ class Tasks:
         task.makes = [*task.makes, *(slot for parcel in task.arrivals for slot in parcel.slots)]
         return task
 
-    def _forward(self, op: int) -> Task:
+    def _forward(self, op: int) -> OpTask:
         ops, part = self.ops, self.ops.program.parts[op]
         takes = [
             *(self._at(TensorOf.RESULT, node) for node in part.reads),
@@ -188,7 +190,7 @@ class Tasks:
         function = part.module(self.device).forward
         keeps = self._keeps(op) if has_backward else []
         compute = tape.forward(function, takes, cut, made, keeps, kept, drops=not part.own_calls)
-        return Task(op, compute, [], [], takes, [*(slot for _, slot in made), *([kept] if has_backward else [])])
+        return OpTask(op, compute, [], [], takes, [*(slot for _, slot in made), *([kept] if has_backward else [])])
 
     def _keeps(self, op: int) -> list[int]:
         """The positions of what a forward op makes whose gradients arrive."""
@@ -217,14 +219,14 @@ class Tasks:
         """Whether another backward op of a forward op, run later, needs what autograd has saved, too."""
         return op in other and self._place[other[op]] > self._place[own]
 
-    def _grad(self, op: int) -> Task:
+    def _grad(self, op: int) -> OpTask:
         arriving, reads = self._arriving(op)
         own = self.ops.grad[op]
         gradients = [self._at(TensorOf.GRADIENT, own, node) for node in self.ops.wanted(op)]
         keep = self._keeps_graph(op, own, self.ops.grad_weight)
-        return Task(own, tape.grad(arriving, gradients, keep=keep), [], [], reads, [*gradients, arriving.sums])
+        return OpTask(own, tape.grad(arriving, gradients, keep=keep), [], [], reads, [*gradients, arriving.sums])
 
-    def _grad_weight(self, op: int) -> Task:
+    def _grad_weight(self, op: int) -> OpTask:
         arriving, reads = self._arriving(op)
         own, names = self.ops.grad_weight[op], self.ops.weights[op]
         weights = [self._weight(name) for name in names]
@@ -232,20 +234,20 @@ class Tasks:
         earlier = [self._earlier(op, name) for name in names]
         keep = self._keeps_graph(op, own, self.ops.grad)
         compute = tape.grad_weight(arriving, weights, sums, earlier, keep=keep)
-        return Task(own, compute, [], [], [*reads, *(e for e in earlier if e >= 0)], [*sums, arriving.sums])
+        return OpTask(own, compute, [], [], [*reads, *(e for e in earlier if e >= 0)], [*sums, arriving.sums])
 
     def _earlier(self, op: int, name: str) -> int:
         earlier = self.ops.added.get((op, name))
         return -1 if earlier is None else self._at(TensorOf.SUM, self.ops.grad_weight[earlier], name)
 
-    def _update(self, op: int) -> Task:
+    def _update(self, op: int) -> OpTask:
         names, gradient = self.ops.owned[op], self.ops.grad_weight[op]
         weights = [self._weight(name) for name in names]
         sums = [self._at(TensorOf.SUM, gradient, name) for name in names]
         self.owned.update(zip(names, sums, strict=True))
         adam = AdamUpdate([self.held[slot] for slot in weights], self.adam)
         new = [self._new(TensorOf.WEIGHT, name) for name in names]
-        return Task(op, tape.update(adam, weights, sums, new), [], [], [*weights, *sums], new)
+        return OpTask(op, tape.update(adam, weights, sums, new), [], [], [*weights, *sums], new)
 
     # ---- memory ------------------------------------------------------------------------------------------
 
@@ -253,7 +255,7 @@ class Tasks:
         """Say of each slot after which task it is empty again; not of what is kept for the next step, or its end."""
         self.stays = {*self.held, *self.inputs.values(), *self.owned.values(), self.loss}
         kept = self.stays.union(*self.renewed)
-        last: dict[int, Task] = {}
+        last: dict[int, OpTask] = {}
         for task in self.tasks:
             last.update(dict.fromkeys([*task.makes, *task.reads], task))
         for slot, task in last.items():

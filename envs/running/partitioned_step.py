@@ -29,9 +29,9 @@ from envs.running.attention import attention_kernels
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
 from envs.running.mean_losses import MeanLosses
-from envs.running.parts_of_dtensors import Collective, OnParts
+from envs.running.parts_of_dtensors import DTensorCollective, OnParts
 from envs.running.phase_times import PHASES, by_phase
-from envs.running.running_step import Record, Span
+from envs.running.running_step import Span, StepRecord
 from envs.running.tensor_placements import Placements, TensorPlacements
 from envs.simulation.simulator import LaidOut
 from graphs.capture.nested import tensors_in
@@ -52,7 +52,7 @@ class PartitionedStep:
         program.check(problem.graph)
         said = TensorPlacements(problem, plan)
         self.program, self.device = program, device
-        self.collectives: list[Collective] = []
+        self.collectives: list[DTensorCollective] = []
         """What this process took part in, in the latest step."""
         self._said, self._mesh = said, DeviceMesh(self.device.type, torch.tensor(said.devices).reshape(said.mesh))
         self._whole: Placements = (Replicate(),) * len(said.mesh)
@@ -73,7 +73,7 @@ class PartitionedStep:
 
     # ---- a step ------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step; all processes are given the whole batch, of which each takes its part.
 
         The loss is returned by the first process of the mesh, 0 by all others. Raises InputError for an operation that

@@ -28,7 +28,7 @@ _WAYS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_al
 
 
 @dataclass(frozen=True)
-class Collective:
+class DTensorCollective:
     """A collective operation that a process took part in."""
 
     name: str  # "all_reduce"
@@ -45,7 +45,7 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.collectives: list[Collective] = []
+        self.collectives: list[DTensorCollective] = []
         self._copied: set[StorageWeakRef] = set()
 
     def __torch_dispatch__(
@@ -86,7 +86,7 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
             members = distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined,arg-type]
             devices = distributed.get_world_size(members)
             size = max(_bytes(given), _bytes(tree_leaves(out)))
-            self.collectives.append(Collective(name, devices, ways * size * (devices - 1) / devices))
+            self.collectives.append(DTensorCollective(name, devices, ways * size * (devices - 1) / devices))
 
 
 def _bytes(values: Sequence[Any]) -> int:

@@ -28,7 +28,7 @@ from envs.running.clock import now
 from envs.running.divided_batch import check_divisible, divided, parts_of_replica
 from envs.running.pass_records import PassRecords
 from envs.running.processes import Process
-from envs.running.running_step import Record
+from envs.running.running_step import StepRecord
 from envs.running.schedule_rows import ScheduleRows, schedule_rows
 from envs.running.shared_gradients import SharedGradients, group_of, together
 from envs.running.stage_modules import StageModule, StageProgram, carried, examples, stage_programs, trained_weights
@@ -145,7 +145,7 @@ class PipelinedStep:
                 plan.schedule.order, rows, self._micro_batches, list(self._stages), group_rank
             )  # fmt: skip
 
-    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step (`envs.running.running_step`)."""
         if self._place is None:
             return 0.0

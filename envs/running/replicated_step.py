@@ -23,7 +23,7 @@ from envs.running.divided_batch import check_divisible, parts_of_replica
 from envs.running.pass_records import PassRecords
 from envs.running.pipelined_step import MadeOptimizer, check_pipeline
 from envs.running.processes import Process
-from envs.running.running_step import Record
+from envs.running.running_step import StepRecord
 from envs.running.shared_gradients import group_of
 from envs.running.stage_modules import trained_weights
 from envs.simulation.simulator import LaidOut
@@ -72,7 +72,7 @@ class ReplicatedStep:
         )
         self._optimizer = optimizer(trained)
 
-    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step (`envs.running.running_step`)."""
         if self._replica < 0:
             return 0.0

@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 @dataclass
-class Record:
+class StepRecord:
     """What one process did in a step."""
 
     spans: list[Span] = field(default_factory=list)
@@ -47,7 +47,7 @@ class RunningStep(Protocol):
         """The problem whose ops spans name, and where they are."""
         ...
 
-    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step, updates included. `inputs` are the inputs by their leaf in the model's arguments.
 
         Returns the part of the loss that was computed in this process.

@@ -24,7 +24,7 @@ from enum import Enum, auto
 from torch.fx import Node
 
 from envs.running.gradient_ops import GradientOps
-from envs.running.layouts import Layout, Packed
+from envs.running.layouts import Packed, TensorLayout
 from graphs.foundation.errors import InputError
 from graphs.op_graph import SPARSE
 
@@ -45,7 +45,7 @@ class SentTensor:
 
     of: TensorOf
     which: Node | str  # a result, or the name of a weight or a buffer
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ def sent_tensors(ops: GradientOps, placement: Sequence[int]) -> list[SentTensors
     program = ops.program
     for reader, part in enumerate(program.parts):
         for node in part.reads:
-            result = SentTensor(TensorOf.RESULT, node, Layout.of_value(node.meta["val"]))
+            result = SentTensor(TensorOf.RESULT, node, TensorLayout.of_value(node.meta["val"]))
             found.add(program.op_of(node), reader, result)
     for forward, grad in ops.grad.items():
         for node in ops.wanted(forward):
-            gradient = SentTensor(TensorOf.GRADIENT, node, Layout.of_gradient(node.meta["val"]))
+            gradient = SentTensor(TensorOf.GRADIENT, node, TensorLayout.of_gradient(node.meta["val"]))
             made_by = program.op_of(node)
             for of in (ops.grad, ops.grad_weight):
                 if made_by in of:
                     found.add(grad, of[made_by], gradient)
     for (forward, name), earlier in ops.added.items():
-        total = SentTensor(TensorOf.SUM, name, Layout.of_gradient(program.weights[name]))
+        total = SentTensor(TensorOf.SUM, name, TensorLayout.of_gradient(program.weights[name]))
         if ops.graph.kinds[earlier].endswith(SPARSE) and placement[earlier] != placement[forward]:
             raise InputError(
                 f"weight {name!r} has a sparse gradient, and ops on several devices read it; such a gradient is not "
@@ -93,11 +93,11 @@ def sent_tensors(ops: GradientOps, placement: Sequence[int]) -> list[SentTensors
     for forward, refresh in ops.refresh.items():
         for name in program.parts[forward].weights.values():
             if (owner := ops.owner.get(name)) is not None and owner != forward:
-                value = SentTensor(TensorOf.WEIGHT, name, Layout.of_value(program.weights[name]))
+                value = SentTensor(TensorOf.WEIGHT, name, TensorLayout.of_value(program.weights[name]))
                 found.add(ops.update[owner], refresh, value)
     for op, part in enumerate(program.parts):
         for name in part.updates:
-            buffer = SentTensor(TensorOf.BUFFER, name, Layout.of_value(program.buffers[name]))
+            buffer = SentTensor(TensorOf.BUFFER, name, TensorLayout.of_value(program.buffers[name]))
             for reader, other in enumerate(program.parts):
                 if name in other.buffers.values():
                     found.add_after(op, reader, buffer)

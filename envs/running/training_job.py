@@ -21,7 +21,7 @@ from envs.running.model_data import batches, seeded_example
 from envs.running.process_memory import MemoryGrowth, free_bytes
 from envs.running.processes import Process
 from envs.running.reference import Results, unplaced
-from envs.running.running_step import Record, RunningStep
+from envs.running.running_step import RunningStep, StepRecord
 from envs.running.same_draws import SameDraws
 from envs.simulation.simulator import LaidOut
 from graphs.problem import Problem
@@ -114,7 +114,7 @@ class UnplacedJob:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedSteps:
     """What a process did."""
 
     laid: LaidOut | None  # what its records are of; of the first process alone
@@ -136,7 +136,7 @@ class TrainingJob:
     way: StepOf
     keep_state: bool = False
 
-    def __call__(self, process: Process) -> Trained:
+    def __call__(self, process: Process) -> TrainedSteps:
         """Raises InputError for a model or a plan that cannot be run."""
         gc.collect()  # what the job before has left
         program, data = _program(process, self.training), self.training.data
@@ -152,7 +152,7 @@ class TrainingJob:
         state = None
         if self.keep_state:
             state = State.of(Results(steps[-1].loss, step.weights(), step.gradients(), step.buffers()))
-        return Trained(step.laid if process.rank == 0 else None, steps, memory.bytes(), state)
+        return TrainedSteps(step.laid if process.rank == 0 else None, steps, memory.bytes(), state)
 
 
 def packed(tensors: Mapping[str, Tensor]) -> bytes:
@@ -162,7 +162,7 @@ def packed(tensors: Mapping[str, Tensor]) -> bytes:
 
 def _step(step: RunningStep, inputs: Mapping[int, Tensor], device: torch.device) -> RecordedStep:
     """Run a step, which all processes begin together."""
-    record = Record()
+    record = StepRecord()
     gc.collect()
     gc.disable()  # else it may come in between
     distributed.barrier()

@@ -98,7 +98,7 @@ class Card:
             torch.cuda.empty_cache()
 
 
-class Training:
+class CardTraining:
     """A model with data on a device, and steps of training it."""
 
     def __init__(

@@ -20,7 +20,7 @@ from envs.simulation.simulator import simulate
 from evaluation.commands.graph_verbs import place, profile
 from evaluation.commands.process_run import run
 from evaluation.commands.running import parallelize
-from evaluation.gpu_check.card import SMALL, Card, Row, Training
+from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
 from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.load import load_graph
@@ -61,7 +61,7 @@ def placements(card: Card) -> Iterator[Row]:
             spec = SMALL[model]
             problem = _on_both(card, spec, 1e9 * bandwidth, Path(folder))
             for name, plan in _plans(problem).items():
-                training, plain = Training(spec, card.device), Training(spec, card.device)
+                training, plain = CardTraining(spec, card.device), CardTraining(spec, card.device)
                 called, on_one, _ = on_calls(problem, plan, plain.module)
                 training.module = parallelize(
                     training.module,
@@ -108,7 +108,7 @@ def one_card_twice(card: Card) -> Iterator[Row]:
     """`parallelize` with one device given twice, and the plain model: losses, times, and what a step leaves behind."""
     for model, spec in SMALL.items():
         placed = place(spec, cluster="p100x2", placer="annealing", budget=100)
-        plain, training = Training(spec, card.device), Training(spec, card.device)
+        plain, training = CardTraining(spec, card.device), CardTraining(spec, card.device)
         training.module = parallelize(training.module, placed, devices=[str(card.device)] * 2)
         row: Row = {"model": model, "loss_differs": _difference(plain, training)}
         for name, each in (("plain", plain), ("placed", training)):
@@ -123,7 +123,7 @@ def one_card_twice(card: Card) -> Iterator[Row]:
         card.free()
 
 
-def _difference(plain: Training, placed: Training, count: int = 5) -> float:
+def _difference(plain: CardTraining, placed: CardTraining, count: int = 5) -> float:
     """The largest relative difference of losses while both train."""
     largest = 0.0
     for _ in range(count):

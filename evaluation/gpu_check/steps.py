@@ -14,12 +14,12 @@ from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from evaluation.commands.running import parallelize
-from evaluation.gpu_check.card import SMALL, Card, Row, Training
+from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
 from graphs.load import load_graph
 from graphs.problem import Problem
 
 GIB = 2**30
-WAYS = {  # how a model is trained -> the arguments of `Training`
+WAYS = {  # how a model is trained -> the arguments of `CardTraining`
     "fp32, Adam": {}, "fp32, SGD": {"optimizer": "sgd"}, "bf16 weights": {"weights": torch.bfloat16},
     "autocast bf16": {"autocast": torch.bfloat16},
 }  # fmt: skip
@@ -42,7 +42,7 @@ def steps(card: Card) -> Iterator[Row]:
     for model, spec in card.models.items():
         for way, how in WAYS.items():
             row: Row = {"model": model, "way": way}
-            training = Training(spec, card.device, **how)  # type: ignore[arg-type]  # as its keywords say
+            training = CardTraining(spec, card.device, **how)  # type: ignore[arg-type]  # as its keywords say
             row["measured_ms"] = 1e3 * card.wall_seconds(training.step, 5)
             if card.is_cuda:
                 torch.cuda.reset_peak_memory_stats(card.device)
@@ -62,7 +62,7 @@ def steps(card: Card) -> Iterator[Row]:
 def kinds(card: Card) -> Iterator[Row]:
     """Milliseconds of each kind of op in a step, by PyTorch's profiler and by the cost models."""
     for model, spec in card.models.items():
-        measured = _kernels_by_kind(card, Training(spec, card.device, optimizer="none"))
+        measured = _kernels_by_kind(card, CardTraining(spec, card.device, optimizer="none"))
         card.free()
         said: dict[str, dict[str, float]] = defaultdict(dict)
         for name, cost_model in COST_MODELS.items():
@@ -75,7 +75,7 @@ def kinds(card: Card) -> Iterator[Row]:
             yield row | {f"{name}_ms": value for name, value in said.get(kind, {}).items()}
 
 
-def _kernels_by_kind(card: Card, training: Training, count: int = 3) -> dict[str, float]:
+def _kernels_by_kind(card: Card, training: CardTraining, count: int = 3) -> dict[str, float]:
     """Seconds on the device in a forward and a backward pass."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if card.is_cuda else [])]
     own, all_of = (
@@ -114,7 +114,7 @@ def host(card: Card) -> Iterator[Row]:
         calls = len({call for call in graph.calls if call})
         gradients = sum(int(phase) == 1 for phase in graph.phase)
         for way in ("plain", "parallelize"):
-            training = Training(spec, card.device, optimizer="none")
+            training = CardTraining(spec, card.device, optimizer="none")
             if way == "parallelize":
                 training.module = parallelize(
                     training.module,

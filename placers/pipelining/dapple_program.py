@@ -52,7 +52,7 @@ class _Reached:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class DappleProgram:
     """The program, for layers and servers."""
 
     layers: Layers

@@ -19,8 +19,8 @@ from evaluation.studies.fidelity.measure import (
     SINGLE,
     SPREAD,
     UNEVEN,
+    FidelityPlan,
     MeasuredModel,
-    MeasuredPlan,
     fitted,
     plain_cluster,
 )  # fmt: skip
@@ -35,7 +35,7 @@ def model(name: str, **plans: tuple[float, float, tuple[float, ...]]) -> Measure
     return MeasuredModel(
         model=name, spec="spec", ops=3, rounds=2, processes=2, machine="a machine", refused=("one: why",),
         plans=tuple(
-            MeasuredPlan(name=each, kind="op placement", predicted={"plain": a, "calibrated": b}, measured=measured)
+            FidelityPlan(name=each, kind="op placement", predicted={"plain": a, "calibrated": b}, measured=measured)
             for each, (a, b, measured) in plans.items()
         ),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
 from placers.dapple import Dapple
 from placers.pipedream import PipeDream
-from placers.pipelining.dapple_program import RATES, Rates, Released
+from placers.pipelining.dapple_program import RATES, DappleProgram, Rates
 from placers.pipelining.device_policies import DeviceSets
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
@@ -31,7 +31,7 @@ SIZES = {"A": (8, 8), "B": (1,) * 16}
 def released(model: str, batch: int, testbed: str) -> tuple[Pipeline, float]:
     """What the released form plans where samples are the smallest micro-batches, and the speedup that it states."""
     problem = problem_of(without_input(profile(model)), batch / PROFILED[model], testbed)
-    program = Released(Layers.of(problem, 100), SIZES[testbed], 0, batch)
+    program = DappleProgram(Layers.of(problem, 100), SIZES[testbed], 0, batch)
     pipeline = program.planned()
     return pipeline, program.total / pipeline.seconds
 
@@ -101,12 +101,12 @@ def test_rows_of_testbed_c_with_slow_collective_operations(
     """Table V: 15:1 with 13 and 6 layers, four of the others being pools; and a straight pipeline. The program does not
     know the speeds of testbed C: of collective operations they are taken to be 0.4 of those of A and B, as 10 Gbit/s
     are of 25. With point-to-point transfers slowed down, too, VGG-19 is 14:2."""
-    program = Released(layers_of(model, batch), (1,) * 16, 0, batch, Rates(collective=0.4 * RATES.collective))
+    program = DappleProgram(layers_of(model, batch), (1,) * 16, 0, batch, Rates(collective=0.4 * RATES.collective))
     found = program.planned().stages
     assert [stage.replicas for stage in found] == replicas
     assert layers is None or [stage.end - stage.first for stage in found] == layers
     slower = Rates(0.4 * RATES.point_to_point, 0.4 * RATES.collective)
-    found = Released(layers_of(model, batch), (1,) * 16, 0, batch, slower).planned().stages
+    found = DappleProgram(layers_of(model, batch), (1,) * 16, 0, batch, slower).planned().stages
     assert [stage.replicas for stage in found] == ([14, 2] if model == "vgg-19" else replicas)
 
 

@@ -23,7 +23,7 @@ from training.ppo import PpoTrainer
 from training.ranks import Ranks
 from training.recipe import OrderStage, Recipe, Validation
 from training.reinforce import ReinforceTrainer
-from training.shard import PartReport, Shard
+from training.shard import PartReport, ProblemShard
 from training.train import train
 from training.world.renewed import RenewedProblems
 from training.world.settings import World
@@ -106,7 +106,7 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: 
 def test_every_problem_is_in_one_shard_and_updates_meet_as_many(shards: int) -> None:
     problems, world = random_problems(7), RenewedProblems(World(problems=6, units=(8, 9), devices=(2, 2)), 0)
     policy, ppo = SequentialPolicy.new(NETWORK, 0), Ppo(problems_per_update=5, shards=shards)
-    dealt: list[Shard[Any]] = [Shard(number, shards, policy, problems, world) for number in range(shards)]
+    dealt: list[ProblemShard[Any]] = [ProblemShard(number, shards, policy, problems, world) for number in range(shards)]
     assert sorted(number for shard in dealt for number in shard.stay) == list(range(7))
     for number in range(30):
         assert sum(shard.holds(number) for shard in dealt) == 1

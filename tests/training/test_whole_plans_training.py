@@ -19,7 +19,7 @@ from training.checkpoint import read_state
 from training.problem_sets import load_problems, renewed_problems, validation_problems
 from training.recipe import ProblemSet, Recipe, Validation
 from training.train import train
-from training.whole_plans import LabelSearch, WholePlansTrainer
+from training.whole_plans import PlanLabelSearch, WholePlansTrainer
 from training.world.random_chains import CHAINS, random_chain
 from training.world.settings import Chains, World
 
@@ -73,8 +73,8 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkey
     assert states[0][1] == states[1][1]
     assert states[0][1]["simulations"] == str(3 * 2 + 2 * 2 * 2), "of labels, and of updates"
     assert all(torch.equal(states[0][0][key], value) for key, value in states[1][0].items())
-    first = LabelSearch(WholePlansPolicy, load_problems(SMALL.problems)[0], 2)
-    elsewhere: LabelSearch = pickle.loads(pickle.dumps(first))  # as another process is given it
+    first = PlanLabelSearch(WholePlansPolicy, load_problems(SMALL.problems)[0], 2)
+    elsewhere: PlanLabelSearch = pickle.loads(pickle.dumps(first))  # as another process is given it
     assert elsewhere.do() == tuple(states[0][0]["label.0"].tolist())
 
     with pytest.raises(InputError, match="started from another recipe"):

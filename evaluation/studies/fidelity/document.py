@@ -14,7 +14,7 @@ from scipy import stats
 from envs.costs.busy_machine import quiet_seconds
 from evaluation.drawing.figures import BLUE, ORANGE
 from evaluation.studies.document import save_document
-from evaluation.studies.fidelity.measure import FORMS, MeasuredModel, MeasuredPlan
+from evaluation.studies.fidelity.measure import FORMS, FidelityPlan, MeasuredModel
 from evaluation.studies.fidelity.tuning import RUNS, SIMULATIONS, Tuned
 from graphs.op_graph import Floats
 
@@ -73,7 +73,7 @@ class FidelityFindings:
         }
 
     @staticmethod
-    def milliseconds(plan: MeasuredPlan) -> list[str]:
+    def milliseconds(plan: FidelityPlan) -> list[str]:
         """A plan's predictions, in the order of the `FORMS`."""
         return [f"{1e3 * plan.predicted[form]:.1f}" for form in FORMS]
 

@@ -36,7 +36,7 @@ SINGLE, SPREAD, UNEVEN = "calibration: one device", "calibration: ops anywhere",
 STEPS = 12  # of a plan in a round; the first two do not count
 
 
-class MeasuredPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FidelityPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A plan."""
 
     name: str
@@ -54,7 +54,7 @@ class MeasuredModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     rounds: int
     processes: int
     machine: str
-    plans: tuple[MeasuredPlan, ...]
+    plans: tuple[FidelityPlan, ...]
     refused: tuple[str, ...]  # plans that are not run, and why
 
 
@@ -160,9 +160,9 @@ def calibrated_file(out: Path, model: str) -> Path:
     return out / f"{model}.cluster.toml"
 
 
-def _plan(name: str, plan: Plan, problems: dict[str, Problem], taken: tuple[float, ...]) -> MeasuredPlan:
+def _plan(name: str, plan: Plan, problems: dict[str, Problem], taken: tuple[float, ...]) -> FidelityPlan:
     predicted = {form: simulate(problems[form], plan).step_seconds for form in FORMS}
-    return MeasuredPlan(name=name, kind=_kind(plan), predicted=predicted, measured=taken)
+    return FidelityPlan(name=name, kind=_kind(plan), predicted=predicted, measured=taken)
 
 
 def _kind(plan: Plan) -> str:

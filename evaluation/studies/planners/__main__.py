@@ -36,7 +36,7 @@ TESTBEDS = ("A", "B", "C")
 
 
 @dataclass(frozen=True)
-class Profile:
+class ProfiledModel:
     """A profile that was published, and the batch that it is planned for."""
 
     file: str  # in the folder of profiles
@@ -46,12 +46,12 @@ class Profile:
 
 
 PROFILES = {
-    "BERT-48": Profile("dapple/bert-48-pbs-2.txt", 2, 64, "DAPPLE, table V"),
-    "VGG-19": Profile("dapple/vgg-19-pbs-32.txt", 32, 2048, "DAPPLE, table V"),
-    "GNMT-8": Profile("pipedream/gnmt.txt", 64, 1024, "DAPPLE, table V, of GNMT-16"),
-    "Inception-v3": Profile("pipedream/inception_v3.txt", 128, 2048, "that of ResNet-50"),
-    "ResNet-50": Profile("pipedream/resnet50.txt", 128, 2048, "DAPPLE, table V"),
-    "VGG-16": Profile("pipedream/vgg16.txt", 128, 2048, "that of VGG-19"),
+    "BERT-48": ProfiledModel("dapple/bert-48-pbs-2.txt", 2, 64, "DAPPLE, table V"),
+    "VGG-19": ProfiledModel("dapple/vgg-19-pbs-32.txt", 32, 2048, "DAPPLE, table V"),
+    "GNMT-8": ProfiledModel("pipedream/gnmt.txt", 64, 1024, "DAPPLE, table V, of GNMT-16"),
+    "Inception-v3": ProfiledModel("pipedream/inception_v3.txt", 128, 2048, "that of ResNet-50"),
+    "ResNet-50": ProfiledModel("pipedream/resnet50.txt", 128, 2048, "DAPPLE, table V"),
+    "VGG-16": ProfiledModel("pipedream/vgg16.txt", 128, 2048, "that of VGG-19"),
 }
 MODELS = {
     "GPT-2": "transformer:gpt2,batch=32",

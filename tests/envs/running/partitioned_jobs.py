@@ -20,9 +20,9 @@ from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.mean_losses import MeanLosses
 from envs.running.partitioned_step import PartitionedStep
-from envs.running.parts_of_dtensors import Collective
+from envs.running.parts_of_dtensors import DTensorCollective
 from envs.running.processes import Process
-from envs.running.running_step import Record
+from envs.running.running_step import StepRecord
 from graphs.capture.examples import Example
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
@@ -43,9 +43,9 @@ class Trained:
     weights: Arrays
     gradients: Arrays  # of the last step
     buffers: Arrays
-    collectives: list[Collective] = field(default_factory=list)
+    collectives: list[DTensorCollective] = field(default_factory=list)
     held: int = 0  # bytes of weights that it stores
-    record: Record | None = None
+    record: StepRecord | None = None
 
 
 class Checkpointed(MLP):
@@ -91,7 +91,7 @@ class Partitioned:
         problem = Problem(program.step, load_cluster(self.cluster))
         try:
             step = PartitionedStep(program, problem, self.plan, process.device, Adam(eps=EPSILON))
-            record, losses = Record(), list[float]()
+            record, losses = StepRecord(), list[float]()
             for number in range(self.steps):
                 inputs = dict(enumerate(tree_leaves(((), batch(self.name, number)))))
                 losses.append(step.run(inputs, record if number == self.steps - 1 else None))

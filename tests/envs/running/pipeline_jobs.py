@@ -17,7 +17,7 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.pipelined_step import PipelinedStep
 from envs.running.processes import Process
 from envs.running.replicated_step import ReplicatedStep, is_replicated
-from envs.running.running_step import Record, RunningStep, Span
+from envs.running.running_step import RunningStep, Span, StepRecord
 from envs.schedule import AS_READY, Schedule
 from graphs.capture.examples import Example
 from graphs.families.gnmt import Translator
@@ -148,7 +148,7 @@ class Trainings:
     def _trained(self, case: Case, process: Process) -> Result:
         program = case.program()
         problem = case.problem(program)
-        plan, record = case.plan(problem), Record()
+        plan, record = case.plan(problem), StepRecord()
         made = ReplicatedStep if is_replicated(problem, plan) and not case.as_pipeline else PipelinedStep
         step: RunningStep = made(program, problem, plan, process, adam)
         batches = case.batches(program)

@@ -15,7 +15,7 @@ from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.op_step import OpStep
 from envs.running.processes import Process
-from envs.running.running_step import Message, Record, Span
+from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.load import load_cluster
 from graphs.problem import Problem
@@ -70,7 +70,7 @@ class PlacedRun:
 def run_placed(name: str, laid: LaidOut, rank: int) -> Trained:
     program = program_of(name)
     step = OpStep(program, laid, rank, torch.device("cpu"), ADAM)
-    found, record = Trained(), Record()
+    found, record = Trained(), StepRecord()
     for number in range(STEPS):
         leaves = batch_of(program.example, number)
         given = {leaf: leaves[leaf] for leaf in program.leaves}

@@ -13,7 +13,7 @@ from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.processes import Process
-from envs.running.running_step import Message, Record, RunningStep, Span
+from envs.running.running_step import Message, RunningStep, Span, StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.problem import Problem
 
@@ -25,7 +25,7 @@ class PretendedStep:
         self.laid, self._rank = laid, rank
         self._timeline = laid.simulator().timeline(laid.placement)
 
-    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         line, moved = self._timeline, self._timeline.transfers
         began, arrived = time.perf_counter(), 0.0
         mine = sorted((line.placement == self._rank).nonzero()[0].tolist(), key=lambda op: (line.start[op], op))

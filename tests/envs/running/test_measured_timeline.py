@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from envs.running.measured_timeline import RecordedStep, measured_timeline
-from envs.running.running_step import Message, Record, Span
+from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from graphs.op_graph import Bools
@@ -35,7 +35,7 @@ def recorded(line: Timeline, ops: Bools, transfers: Bools) -> list[RecordedStep]
             )
             for k in np.flatnonzero(transfers & (moved.destination == device)).tolist()
         ]  # fmt: skip
-        processes.append(RecordedStep(LATER, LATER + line.step_seconds, 0.0, Record(spans, messages)))
+        processes.append(RecordedStep(LATER, LATER + line.step_seconds, 0.0, StepRecord(spans, messages)))
     return processes
 
 
@@ -71,8 +71,8 @@ def test_what_was_not_recorded_fits_between_what_was(case: Case) -> None:
 
 def test_an_op_in_pieces_lasts_from_the_first_to_the_last_and_several_messages_are_one_transfer() -> None:
     line = Simulator(Problem(toy_graph([1, 1], [(0, 1)]), toy_cluster(2))).timeline([0, 1])
-    first = Record([Span(0, 1.0, 1.5), Span(0, 2.0, 2.5)])
-    second = Record([Span(1, 5.0, 6.0)], [Message(0, 0, 1, 4, 2.5, 3.0), Message(0, 0, 1, 4, 2.75, 4.0)])
+    first = StepRecord([Span(0, 1.0, 1.5), Span(0, 2.0, 2.5)])
+    second = StepRecord([Span(1, 5.0, 6.0)], [Message(0, 0, 1, 4, 2.5, 3.0), Message(0, 0, 1, 4, 2.75, 4.0)])
     found = measured_timeline(line, [RecordedStep(0.5, 2.75, 0.0, first), RecordedStep(0.75, 7.0, 0.0, second)])
     assert (found.start.tolist(), found.finish.tolist()) == ([0.5, 4.5], [2.0, 5.5])
     assert (found.transfers.start.tolist(), found.transfers.finish.tolist()) == ([2.0], [3.5])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.plan import Plan
 from envs.running.gradient_ops import GradientOps
-from envs.running.layouts import Layout
+from envs.running.layouts import TensorLayout
 from envs.running.op_step import step_order
 from envs.running.sent_tensors import SentTensors, sent_tensors
 from envs.simulation.simulator import LaidOut
@@ -104,7 +104,7 @@ def test_messages_are_as_large_as_transfers_where_an_op_has_one_result(seed: int
             assert sent.packed.size <= simulated[key]
         else:
             wanted = case.ops.wanted(forward)
-            sizes = [Layout.of_gradient(node.meta["val"]).size for node in wanted]
+            sizes = [TensorLayout.of_gradient(node.meta["val"]).size for node in wanted]
             made = graph.output_bytes[[program.op_of(node) for node in wanted]].tolist()
             if sizes == made and len(wanted) == len(program.parts[forward].reads) and len(set(sizes)) == 1:
                 assert sum(tensor.layout.size for tensor in sent.tensors) == simulated[key] * len(sent.tensors)

@@ -15,7 +15,7 @@ from envs.running import tape
 from envs.running.adam import Adam, AdamUpdate
 from envs.running.captured_program import CapturedProgram
 from envs.running.gradient_ops import GradientOps
-from envs.running.layouts import Layout, Packed
+from envs.running.layouts import Packed, TensorLayout
 from envs.running.op_step import OpStep
 from envs.running.sent_tensors import sent_tensors
 from envs.simulation.simulator import LaidOut
@@ -50,7 +50,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 @given(given=st.lists(tensors(), min_size=1, max_size=3))
 def test_what_is_packed_and_unpacked_is_the_same_and_as_small_as_can_be(given: list[Tensor]) -> None:
-    packed = Packed(tuple(map(Layout.of_value, given)))
+    packed = Packed(tuple(map(TensorLayout.of_value, given)))
     buffer = packed.packed(given)
     assert buffer.is_contiguous()
     assert buffer.numel() * buffer.element_size() == packed.size
@@ -73,8 +73,8 @@ def test_what_is_packed_and_unpacked_is_the_same_and_as_small_as_can_be(given: l
 )
 def test_a_layout_keeps_the_order_of_strides(make: Callable[[Tensor], Tensor], strides: tuple[int, ...]) -> None:
     tensor = make(torch.randn(4, 6, 8))
-    assert Layout.of_value(tensor).strides == strides
-    whole = Layout.of_gradient(tensor)
+    assert TensorLayout.of_value(tensor).strides == strides
+    whole = TensorLayout.of_gradient(tensor)
     assert whole.sent == tensor.shape
     assert torch.equal(whole.tensor(whole.flat(tensor)), tensor)
 

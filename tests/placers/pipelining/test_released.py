@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from envs.pipelines.layers import Layers
-from placers.pipelining.dapple_program import RATES, Released
+from placers.pipelining.dapple_program import RATES, DappleProgram
 
 
 def test_a_straight_pipeline_may_go_to_a_fresh_server_and_back() -> None:
@@ -13,7 +13,7 @@ def test_a_straight_pipeline_may_go_to_a_fresh_server_and_back() -> None:
     sent, none, ones = np.array([0.0, 0.0, 2e9, 0.0, 0.0, 0.0]), np.zeros(6), np.ones(6)
     seconds = 0.25 * ones, 0.75 * ones, none, none, none
     layers = Layers(np.arange(6), *seconds, sent, returned=none, weights=1e12 * ones, held=none, kept=none)
-    found = Released(layers, (3, 3), 6, 0).planned()
+    found = DappleProgram(layers, (3, 3), 6, 0).planned()
     assert [stage.end for stage in found.stages] == [1, 2, 3, 4, 5, 6]
     assert found.stages[2].counts == found.stages[3].counts
     assert np.sum([stage.counts for stage in found.stages], axis=0).tolist() == [3, 3]
