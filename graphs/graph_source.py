@@ -8,6 +8,7 @@ OpGraph, "net.graph.json", "net.onnx:batch=8"          LoadedGraph    taken as i
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -83,7 +84,7 @@ def graph_source(what: Graph | GraphSource) -> GraphSource:
     if isinstance(what, tuple):
         return GivenModule(what)
     text = _text(what)
-    return LoadedGraph(read_graph(text), text) if is_graph_file(text) else NamedModel(text)
+    return LoadedGraph(read_graph(text), text, Path(text)) if is_graph_file(text) else NamedModel(text)
 
 
 def graph_sources(graphs: Iterable[Graph]) -> list[GraphSource]:
@@ -100,12 +101,14 @@ class LoadedGraph:
 
     loaded: OpGraph
     name: str
+    file: Path | None = None  # that it was read from
 
     @cached_property
     def problem(self) -> Problem | None:
         """That of a workload."""
-        path = Path(self.name)
-        return load_workload(path).problem(name_of(path)) if is_workload(path) else None
+        if self.file is None or not is_workload(self.file):
+            return None
+        return load_workload(self.file).problem(name_of(self.file))
 
     def check_has_modules(self) -> None:
         """It has none."""
@@ -123,7 +126,7 @@ class LoadedGraph:
         return named_modules(self.loaded)
 
     def graph(self, *, training: bool = True, with_law: bool = False) -> OpGraph:  # noqa: ARG002 - it knows its law, or not
-        """The graph as it is. Raises InputError for a training step of which the forward pass is asked for."""
+        """The graph as it is. Raises InputError for a training step unless `training`."""
         if self.loaded.is_training and not training:
             raise InputError(
                 f"{self.loaded.name!r} is a training step already; leave out `training=False`, or give it to the verb "
@@ -132,17 +135,17 @@ class LoadedGraph:
         return self.loaded
 
 
-class _Model:
-    """A model, of which an example can be made for any number of samples."""
+class _Model(ABC):
+    """A model, whose example inputs can be of any number of samples."""
 
     problem = None
 
-    def check_has_modules(self) -> None:
+    def check_has_modules(self) -> None:  # noqa: B027 - there is nothing to refuse
         """It has."""
 
+    @abstractmethod
     def example(self, samples: int = 0) -> Example:
-        """The module with its own inputs, or with so many samples."""
-        raise NotImplementedError
+        """The module with its own inputs, or with inputs of `samples` samples."""
 
     def module(self) -> nn.Module:
         """That of the example."""
@@ -215,6 +218,11 @@ class GivenModule(_Model):
         from graphs.capture.examples import given_example  # with torch
 
         return given_example(self.given, self.name, name=self.name)
+
+    def module(self) -> nn.Module:
+        """The module itself, whose inputs are not looked at."""
+        found: nn.Module = self.given[0]
+        return found
 
     def example(self, samples: int = 0) -> Example:
         """Raises InputError for another tuple."""

@@ -31,7 +31,7 @@ def check_partitioned(program: CapturedProgram, problem: Problem, plan: Plan, in
 
 @contextmanager
 def _alone(processes: int) -> Iterator[None]:
-    """Inside, this process is the first of several, of which the others do not exist."""
+    """Inside, this process has rank 0 of a process group without other processes."""
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=processes)
     try:
         yield

@@ -95,7 +95,7 @@ def _called(call: OwnCall, graph: Graph, made: Mapping[Node, Node]) -> dict[Node
         return call.function.apply(*tree_unflatten(given, tree))  # type: ignore[attr-defined]  # of a Function
 
     applied = graph.call_function(apply, tuple(made[leaves[place]] for place in places))
-    found = dict.fromkeys(call.nodes, applied)  # of which none is read but those that are returned
+    found = dict.fromkeys(call.nodes, applied)  # only those that are returned are read
     if isinstance(call.returned, Node):
         return found | {call.returned: applied}
     parts = enumerate(call.returned)

@@ -69,11 +69,12 @@ def export(
     from evaluation.exports.exported_plan import ExportedPlan
     from evaluation.exports.formats import export_plan
     from evaluation.simulated_plan import SimulatedPlan
+    from graphs.formats.graph_files import is_graph_file
     from graphs.graph_source import graph_source
 
-    written = export_plan(
-        planned.problem, planned.plan, None if to in WITHOUT_MODEL else graph_source(model).module(), to
-    )
+    is_file = isinstance(model, str | Path) and is_graph_file(str(model))  # which has been read already
+    source = graph_source(planned.problem.graph if is_file else model)
+    written = export_plan(planned.problem, planned.plan, None if to in WITHOUT_MODEL else source.module(), to)
     found = ExportedPlan(
         to, written.text, planned, SimulatedPlan.of(written.problem, written.plan), written.notes, written.moved
     )

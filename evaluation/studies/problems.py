@@ -40,7 +40,7 @@ def captured_problems(
 
 
 def model_problem(graph: str, cluster: str, name: str, *, groups: int = 0) -> Problem:
-    """A captured model on a cluster, by their specs, timed, with a NAME@CLUSTER; `groups`: tied into so many."""
+    """A captured model on a cluster, by their specs, timed, with a NAME@CLUSTER; `groups` is the count of op groups."""
     model, _, where = name.rpartition("@")
     captured = replace(load_graph(graph, with_law=True), name=model)
     devices = replace(load_cluster(cluster), name=where)

@@ -12,7 +12,7 @@ from graphs.op_graph import Floats
 from graphs.signatures import Signature
 
 ATTENTION = "scaled_dot_product_attention"
-# These save what they return in addition to their output, of so many bytes an element: a mask, statistics, indices.
+# Bytes per element of what these return in addition to their output, and save: a mask, statistics, indices.
 SAVES_RESULTS = {
     "native_dropout": 1, "native_layer_norm": 4, "native_group_norm": 4, "_native_batch_norm_legit_functional": 4,
     "adaptive_max_pool2d": 8, "adaptive_max_pool3d": 8, "fractional_max_pool2d": 8, "max": 8,

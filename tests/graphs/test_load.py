@@ -1,6 +1,7 @@
 """Graphs and clusters by text."""
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,16 @@ def test_paths_are_taken(tmp_path: Path) -> None:
     assert len(load_graph(tmp_path / "r.graph.json")) == 5
     assert len(load_cluster(tmp_path / "c.toml")) == 3
     assert graph_source(tmp_path / "r.graph.json").problem is None
+
+
+def test_a_graph_is_not_taken_for_the_file_of_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "w.json"
+    device = '"maxSizePerFPGA": 1.0, "maxFPGAs": 1, "maxCPUs": 0'
+    seconds = '"cpuLatency": 1, "fpgaLatency": 1'
+    node = f'{{"id": 0, "name": "a", "supportedOnFpga": 1, {seconds}, "isBackwardNode": 0, "size": 0}}'
+    file.write_text(f'{{{device}, "nodes": [{node}], "edges": []}}')
+    assert graph_source(file).problem is not None
+    assert graph_source(replace(random_graph(5, 1), name=str(file))).problem is None
 
 
 PROFILE = "node1 -- ReLU -- forward_compute_time=1, backward_compute_time=1, activation_size=1, parameter_size=0\n"

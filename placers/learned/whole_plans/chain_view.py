@@ -1,4 +1,4 @@
-"""ChainView: what a policy of whole plans sees of a problem before anything is decided.
+"""ProblemChain: what a policy of whole plans sees of a problem before anything is decided.
 
 Seconds are shares of a step on the fastest device, bytes are as they are, so that what is made of them has no unit.
 """

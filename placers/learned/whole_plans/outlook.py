@@ -1,4 +1,4 @@
-"""Outlook: about what pipelines of equally many replicas take, by the planner's formula.
+"""EqualStageEstimates: about what pipelines of equally many replicas take, by the planner's formula.
 
 That is for each number of micro-batches, replicas and stages, on consecutive devices of a row, cut where the formula
 cuts. It is rough: a policy reads it among other features, and learns when to trust it.
