@@ -66,7 +66,7 @@ gpu-check: setup  ## on a machine with a GPU, minutes: kernels, steps, memory, c
 	$(BIN)/python -m evaluation.gpu_check.page runs/gpu_check.json runs/gpu_check.md
 
 graphs: setup  ## capture every configuration that papers name, in full
-	$(BIN)/python -m evaluation.published_models
+	$(BIN)/python -m evaluation.reporting.published_models
 
 rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulations each; run again, it resumes
 	mkdir -p runs

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.bounds import lower_bound
 from envs.objectives import Evaluator, evaluator_of
-from envs.plan import Plan
+from envs.plans.plan import Plan
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import Outcome, Outcomes, Simulator
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem

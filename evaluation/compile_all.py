@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.bounds import lower_bound
+from envs.simulation.bounds import lower_bound
 from evaluation.commands.load_placer import load_placer
-from evaluation.simulated_plan import SimulatedPlan
+from evaluation.comparing.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

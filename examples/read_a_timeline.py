@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 import placelab
-from envs.step_shares import SHARES, StepShares
+from envs.simulation.step_shares import SHARES, StepShares
 from placelab import Timeline
 
 MIB = 2**20

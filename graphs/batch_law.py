@@ -21,7 +21,7 @@ class BatchLaw:
 
     That is exact for the ops of a captured model (`graphs.capture.second_batch`). Fixed are the weights that an op
     reads, the gradients of weights, updates, and what is computed from positions or masks alone. Without the arrays
-    only the samples are known, and a rule says what is fixed (`graphs.batch.law_of`).
+    only the samples are known, and a rule says what is fixed (`graphs.transforms.batch.law_of`).
     """
 
     samples: int = 0  # of a step; 0 if not known

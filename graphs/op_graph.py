@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from graphs.algorithms.components import connected_components
+from graphs.algorithms.order import compressed_rows, is_acyclic, topological_order
 from graphs.autograd import Autograd
 from graphs.batch_law import COSTS, BatchLaw
-from graphs.components import connected_components
-from graphs.described import Described
 from graphs.foundation.errors import InputError
 from graphs.held_tensors import NO_TENSORS, HeldTensors
-from graphs.order import compressed_rows, is_acyclic, topological_order
-from graphs.signatures import Signatures
+from graphs.notation.described import Described
+from graphs.notation.signatures import Signatures
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

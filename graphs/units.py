@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
+from graphs.algorithms.order import compressed_rows
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
-from graphs.order import compressed_rows
-from graphs.pairs import distinct_pairs
 
 
 @dataclass(frozen=True, eq=False)

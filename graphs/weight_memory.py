@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphs.batch import weight_gradients
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.transforms.batch import weight_gradients
 
 _ROUNDING = 1e-6  # relative
 

@@ -34,58 +34,58 @@ from placelab.verbs import main  # noqa: E402
 
 if TYPE_CHECKING:  # as _NOUNS says, for type checkers
     from envs.costs.costs import CostModel, Costs, unit_seconds
+    from envs.files.plan_file import load_plan, save_plan
     from envs.objectives import Evaluator, Objective
     from envs.orders import Order
     from envs.pass_orders import PassOrder
-    from envs.placer_result import PlacerResult
-    from envs.plan import Plan
-    from envs.plan_file import load_plan, save_plan
+    from envs.plans.placer_result import PlacerResult
+    from envs.plans.plan import Plan
+    from envs.plans.schedule import Schedule
     from envs.prepared_problem import PreparedProblem
-    from envs.schedule import Schedule
     from envs.simulation.simulator import Outcome, Outcomes, Simulator
     from envs.simulation.simulator import simulate as simulate_plan
-    from envs.timeline import Timeline
+    from envs.timelines.timeline import Timeline
     from evaluation.benchmark.row_table import Rows
-    from evaluation.calibration import Calibration
     from evaluation.commands.listing import Listing
     from evaluation.commands.load_placer import load_placer
-    from evaluation.comparison import Comparison
+    from evaluation.comparing.comparison import Comparison
+    from evaluation.comparing.memory_needs import MemoryNeeds
+    from evaluation.comparing.simulated_plan import SimulatedPlan
     from evaluation.exports.exported_plan import ExportedPlan
-    from evaluation.measured_plan import MeasuredPlan
-    from evaluation.memory_needs import MemoryNeeds
-    from evaluation.reporting.cache_usage import CacheUsage
-    from evaluation.reporting.graph_summary import GraphSummary
+    from evaluation.measuring.calibration import Calibration
+    from evaluation.measuring.measured_plan import MeasuredPlan
     from evaluation.reporting.profile_report import ProfileReport
-    from evaluation.reporting.sweep_table import SweepReport
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.tables.cache_usage import CacheUsage
+    from evaluation.tables.graph_summary import GraphSummary
+    from evaluation.tables.sweep_table import SweepReport
     from graphs.batch_law import BatchLaw
     from graphs.capture.training_step import training_step
     from graphs.cluster import Cluster, Device
-    from graphs.cluster_file import save_cluster
-    from graphs.graph_file import save_graph
-    from graphs.grouping import tie_ops
-    from graphs.load import load_cluster, load_graph, load_suite
+    from graphs.devices.cluster_file import save_cluster
+    from graphs.files.graph_file import save_graph
+    from graphs.files.load import load_cluster, load_graph, load_suite
     from graphs.op_graph import OpGraph, Phase
+    from graphs.op_groups.grouping import tie_ops
     from graphs.problem import Problem
     from graphs.units import Units
     from placers.contract.placer import Placer
-    from training.seeds import Trained
+    from training.runs.seeds import Trained
 
 _NOUNS = {  # name -> where it is, and what it is called there if not the same
     "BatchLaw": "graphs.batch_law",
-    "CacheUsage": "evaluation.reporting.cache_usage",
-    "Calibration": "evaluation.calibration",
+    "CacheUsage": "evaluation.tables.cache_usage",
+    "Calibration": "evaluation.measuring.calibration",
     "Cluster": "graphs.cluster",
-    "Comparison": "evaluation.comparison",
+    "Comparison": "evaluation.comparing.comparison",
     "CostModel": "envs.costs.costs",
     "Costs": "envs.costs.costs",
     "Device": "graphs.cluster",
     "Evaluator": "envs.objectives",
     "ExportedPlan": "evaluation.exports.exported_plan",
-    "GraphSummary": "evaluation.reporting.graph_summary",
+    "GraphSummary": "evaluation.tables.graph_summary",
     "Listing": "evaluation.commands.listing",
-    "MeasuredPlan": "evaluation.measured_plan",
-    "MemoryNeeds": "evaluation.memory_needs",
+    "MeasuredPlan": "evaluation.measuring.measured_plan",
+    "MemoryNeeds": "evaluation.comparing.memory_needs",
     "Objective": "envs.objectives",
     "OpGraph": "graphs.op_graph",
     "Order": "envs.orders",
@@ -94,29 +94,29 @@ _NOUNS = {  # name -> where it is, and what it is called there if not the same
     "PassOrder": "envs.pass_orders",
     "Phase": "graphs.op_graph",
     "Placer": "placers.contract.placer",
-    "PlacerResult": "envs.placer_result",
-    "Plan": "envs.plan",
+    "PlacerResult": "envs.plans.placer_result",
+    "Plan": "envs.plans.plan",
     "PreparedProblem": "envs.prepared_problem",
     "Problem": "graphs.problem",
     "ProfileReport": "evaluation.reporting.profile_report",
     "Rows": "evaluation.benchmark.row_table",
-    "Schedule": "envs.schedule",
-    "SimulatedPlan": "evaluation.simulated_plan",
+    "Schedule": "envs.plans.schedule",
+    "SimulatedPlan": "evaluation.comparing.simulated_plan",
     "Simulator": "envs.simulation.simulator",
-    "SweepReport": "evaluation.reporting.sweep_table",
-    "Timeline": "envs.timeline",
-    "Trained": "training.seeds",
+    "SweepReport": "evaluation.tables.sweep_table",
+    "Timeline": "envs.timelines.timeline",
+    "Trained": "training.runs.seeds",
     "Units": "graphs.units",
-    "load_cluster": "graphs.load",
-    "load_graph": "graphs.load",
+    "load_cluster": "graphs.files.load",
+    "load_graph": "graphs.files.load",
     "load_placer": "evaluation.commands.load_placer",
-    "load_plan": "envs.plan_file",
-    "load_suite": "graphs.load",
-    "save_cluster": "graphs.cluster_file",
-    "save_graph": "graphs.graph_file",
-    "save_plan": "envs.plan_file",
+    "load_plan": "envs.files.plan_file",
+    "load_suite": "graphs.files.load",
+    "save_cluster": "graphs.devices.cluster_file",
+    "save_graph": "graphs.files.graph_file",
+    "save_plan": "envs.files.plan_file",
     "simulate_plan": "envs.simulation.simulator:simulate",
-    "tie_ops": "graphs.grouping",
+    "tie_ops": "graphs.op_groups.grouping",
     "training_step": "graphs.capture.training_step",
     "unit_seconds": "envs.costs.costs",
 }

@@ -16,15 +16,15 @@ import numpy as np
 from envs.pass_orders import load_pass_order
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.layer_names import unit_layers
+from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
-from placers.pipelining.bottleneck import ChainPartition, LayerChain, partition
-from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
+from placers.pipelines.published.bottleneck import ChainPartition, LayerChain, partition
+from placers.pipelines.published.on_devices import layer_stages, micro_batches_of, pipeline_result
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 

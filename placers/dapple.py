@@ -14,19 +14,19 @@ from typing import ClassVar, Literal
 from envs.pass_orders import load_pass_order
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.layer_names import unit_layers
+from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
-from placers.pipelining.dapple_program import DappleProgram, machines_of
-from placers.pipelining.device_policies import DeviceSets
-from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
-from placers.pipelining.overlapped import data_parallel_seconds
-from placers.pipelining.pipeline import Chain, Pipeline
-from placers.pipelining.planner import Equations, planned
-from placers.pipelining.servers import Servers
+from placers.pipelines.published.dapple_program import DappleProgram, machines_of
+from placers.pipelines.published.device_policies import DeviceSets
+from placers.pipelines.published.on_devices import layer_stages, micro_batches_of, pipeline_result
+from placers.pipelines.published.overlapped import data_parallel_seconds
+from placers.pipelines.published.pipeline import Chain, Pipeline
+from placers.pipelines.published.planner import Equations, planned
+from placers.pipelines.published.servers import Servers
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 

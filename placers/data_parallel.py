@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.held_memory import HeldMemory
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.schedule import AS_READY, BUCKET_BYTES, AllReduce, Schedule
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduce, Schedule
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError

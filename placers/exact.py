@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from envs.bounds import lower_bound
 from envs.costs.costs import costs_of
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError

@@ -21,17 +21,17 @@ import numpy as np
 from envs.costs.costs import unit_seconds
 from envs.pass_orders import Ranks, load_pass_order
 from envs.pipelines.unit_order import pipeline_positions
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.schedule import WHOLE_BATCH, Schedule
-from graphs.coarsening import summed
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import WHOLE_BATCH, Schedule
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.layer_names import unit_layers
 from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.op_groups.coarsening import summed
+from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
-from placers.stages.balance import block_partition, histogram_partition, least_partition
+from placers.pipelines.cutting.balance import block_partition, histogram_partition, least_partition
 
 PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are at least as many
 
@@ -54,7 +54,7 @@ class GPipe(Named):
     """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
     partition: Literal["least", "block", "histogram"] = "least"
     """How time is balanced: the least of the largest stage, torchgpipe's block partition, or lingvo's histogram, which
-    may leave some stages out (`placers.stages.balance`)."""
+    may leave some stages out (`placers.pipelines.cutting.balance`)."""
 
     def __post_init__(self) -> None:
         for knob in ("replicas", "stages_per_device"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.held_memory import Room
+from envs.simulation.held_memory import Room
 from graphs.op_graph import Floats, Ints
 from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks, by_urgency, devices_with_room
 

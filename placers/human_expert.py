@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.held_memory import HeldMemory
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named
-from graphs.layer_names import path, unit_layers
 from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.op_groups.layer_names import path, unit_layers
 from graphs.problem import Problem
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import block_array, csr_array, eye_array, sparray
 
-from envs.held_memory import Room
+from envs.simulation.held_memory import Room
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.units import Units

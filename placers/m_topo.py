@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.held_memory import HeldMemory, Room
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.held_memory import HeldMemory, Room
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 

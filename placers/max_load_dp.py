@@ -1,8 +1,8 @@
 """Max-load DP: the contiguous split with the least load of the busiest device (Tarnawski et al., NeurIPS 2020).
 
 It is optimal among splits whose parts are contiguous in the forward pass, for any numbers of accelerators and CPUs,
-by the cost model in `envs.device_loads`, not by the step time that the simulator finds. Where there are too many
-ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the contracted graph.
+by the cost model in `envs.simulation.device_loads`, not by the step time that the simulator finds. Where there are too
+many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the contracted graph.
 More devices lower the load, and may make the step longer.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envs.costs.costs import costs_of
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.stages.contracted_graph import ContractedGraph
-from placers.stages.ideals import Ideals
-from placers.stages.split import best_within_memory
+from placers.pipelines.cutting.contracted_graph import ContractedGraph
+from placers.pipelines.cutting.ideals import Ideals
+from placers.pipelines.cutting.split import best_within_memory
 
 BY_REQUEST = True  # takes seconds to a minute, for an objective of its own
 

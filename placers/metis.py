@@ -20,7 +20,7 @@ import numpy as np
 import pymetis
 
 from envs.costs.costs import unit_seconds
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units

@@ -13,16 +13,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.splitting.cuts import MOST_OPERATIONS, SplitAssignment, joint, operations_of_joint, searched
-from placers.splitting.layer_costs import least_of_layers
-from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import SplitRules, Splitting
-from placers.splitting.plan_of_cuts import place_cuts
-from placers.splitting.pricing import Pricing
+from placers.splits.cuts import MOST_OPERATIONS, SplitAssignment, joint, operations_of_joint, searched
+from placers.splits.layer_costs import least_of_layers
+from placers.splits.mesh import prices_of_links
+from placers.splits.options import SplitRules, Splitting
+from placers.splits.plan_of_cuts import place_cuts
+from placers.splits.pricing import Pricing
 
 BY_REQUEST = True  # it goes by what a paper knows, and takes seconds on large models
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.held_memory import Room
+from envs.simulation.held_memory import Room
+from graphs.algorithms.order import ready_first
 from graphs.op_graph import Floats
-from graphs.order import ready_first
 from placers.heft import earliest_finish
 from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks
 

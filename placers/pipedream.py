@@ -8,8 +8,8 @@ Where the objective is of samples that follow one another, as max-load is, it is
 Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): the nodes of each biconnected
 component become one until the graph is nearly a path, and the path is split with the least largest load.
 
-With `form`, stages have replicas (`placers.pipelining.pipedream_planner`). Mini-batches follow one another without a
-flush, as PipeDream trains. Such a plan computes something else than others: it updates the weights after each
+With `form`, stages have replicas (`placers.pipelines.published.pipedream_planner`). Mini-batches follow one another
+without a flush, as PipeDream trains. Such a plan computes something else than others: it updates the weights after each
 mini-batch, with gradients of earlier weights. Its step is the same samples as that of any plan, begins and ends with an
 empty pipeline, and can be compared by time alone; a note says so. With `flush`, the same stages train as others do.
 """
@@ -23,21 +23,21 @@ import networkx as nx
 import numpy as np
 
 from envs.costs.costs import Costs, costs_of, unit_seconds
-from envs.held_memory import HeldMemory
 from envs.objectives import is_pipelined
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.held_memory import HeldMemory
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, Phase
-from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 from graphs.units import Units
 from placers.contract.whole_plans import why_placements_only
-from placers.pipelining.pipedream_planner import PipeDreamPlanner
-from placers.pipelining.replicated import Form
-from placers.stages.chain import least_bottleneck
-from placers.stages.contracted_graph import ContractedGraph
-from placers.stages.split import best_within_memory
+from placers.pipelines.cutting.chain import least_bottleneck
+from placers.pipelines.cutting.contracted_graph import ContractedGraph
+from placers.pipelines.cutting.split import best_within_memory
+from placers.pipelines.published.pipedream_planner import PipeDreamPlanner
+from placers.pipelines.published.replicated import Form
 
 STACK = 4  # more readers than a block has branches: an op with more feeds every layer of a stack
 

@@ -1,9 +1,9 @@
 """PipeTransformer's plan (He et al. 2021): several short pipelines for the layers of a model that are not frozen yet.
 
-Frozen layers (`graphs.freezing`) run on the first device of each pipeline, and only forward. The rest is balanced by
-parameters, and a pipeline has as few devices as keep its largest stage no larger than it was before layers froze. All
-devices have pipelines, which are replicas and sum up their gradients. Balanced by time, which is ours, frozen layers
-are spread over the pipeline like all others.
+Frozen layers (`graphs.transforms.freezing`) run on the first device of each pipeline, and only forward. The rest is
+balanced by parameters, and a pipeline has as few devices as keep its largest stage no larger than it was before layers
+froze. All devices have pipelines, which are replicas and sum up their gradients. Balanced by time, which is ours,
+frozen layers are spread over the pipeline like all others.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.pass_orders import load_pass_order
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.schedule import WHOLE_BATCH, Schedule
-from graphs.coarsening import summed
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import WHOLE_BATCH, Schedule
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
+from graphs.op_groups.coarsening import summed
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
-from placers.elastic.auto_dp import groups
-from placers.elastic.auto_pipe import balance, micro_batches, shortened, stage_sizes
-from placers.elastic.sub_layers import SubLayers
-from placers.pipelining.servers import Servers
-from placers.stages.balance import least_partition
+from placers.pipelines.cutting.balance import least_partition
+from placers.pipelines.published.auto_dp import groups
+from placers.pipelines.published.auto_pipe import balance, micro_batches, shortened, stage_sizes
+from placers.pipelines.published.servers import Servers
+from placers.pipelines.published.sub_layers import SubLayers
 
 BY_REQUEST = True  # it goes by what a paper knows: sizes of sub-layers, and pipelines inside servers
 

@@ -16,16 +16,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from graphs.foundation import by_name
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.layer_names import unit_layers
+from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
 from placers.annealing import Annealing
 from placers.black_gpipe import BlackGPipe
@@ -38,23 +38,23 @@ from placers.gpipe import GPipe
 from placers.human_expert import HumanExpert
 from placers.optcnn import OptCNN
 from placers.pipedream import PipeDream
-from placers.planning.as_pipeline import as_pipeline
-from placers.planning.budget import Spent, spending
-from placers.planning.contest import Contest, Contestant
-from placers.planning.divided import DividedPipelines
-from placers.planning.local_search import PipelineSearch, of_different_forms
-from placers.planning.merit import INVALID
-from placers.planning.moves import PipelineMoves
-from placers.planning.notes import description, said_of
-from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
-from placers.planning.pipeline_formula import PipelineFormula
-from placers.planning.proposals import Proposer
-from placers.planning.refinement import refined
-from placers.planning.size import copies_of
+from placers.pipelines.as_pipeline import as_pipeline
+from placers.pipelines.budget import Spent, spending
+from placers.pipelines.contest import Contest, Contestant
+from placers.pipelines.divided import DividedPipelines
+from placers.pipelines.local_search import PipelineSearch, of_different_forms
+from placers.pipelines.merit import INVALID
+from placers.pipelines.moves import PipelineMoves
+from placers.pipelines.notes import description, said_of
+from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
+from placers.pipelines.pipeline_formula import PipelineFormula
+from placers.pipelines.proposals import Proposer
+from placers.pipelines.refinement import refined
+from placers.pipelines.size import copies_of
 from placers.single_device import SingleDevice
 from placers.split_search import SplitSearch
-from placers.splitting.stage_splits import SearchedSplits
-from placers.splitting.undivided import why_undivided
+from placers.splits.stage_splits import SearchedSplits
+from placers.splits.undivided import why_undivided
 from placers.tensor_parallel import TensorParallel
 
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself

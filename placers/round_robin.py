@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.held_memory import HeldMemory
 from envs.objectives import is_pipelined
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError

@@ -14,25 +14,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.schedule import BUCKET_BYTES
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import BUCKET_BYTES
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.data_parallel import DataParallel
 from placers.optcnn import OptCNN
-from placers.planning.budget import Spent, spending
-from placers.planning.contest import Contest, Contestant
-from placers.planning.notes import said_of
-from placers.splitting.cuts import SplitAssignment, searched
-from placers.splitting.described_step import plan_of, split_graph_of
-from placers.splitting.mesh import best_mesh, prices_of_links
-from placers.splitting.neighbours import Kept, Kind, kinds_of, neighbours
-from placers.splitting.options import SplitRules, Splitting
-from placers.splitting.pricing import Pricing
-from placers.splitting.undivided import first_devices, on_one_device, why_undivided
+from placers.pipelines.budget import Spent, spending
+from placers.pipelines.contest import Contest, Contestant
+from placers.pipelines.notes import said_of
+from placers.splits.cuts import SplitAssignment, searched
+from placers.splits.described_step import plan_of, split_graph_of
+from placers.splits.mesh import best_mesh, prices_of_links
+from placers.splits.neighbours import Kept, Kind, kinds_of, neighbours
+from placers.splits.options import SplitRules, Splitting
+from placers.splits.pricing import Pricing
+from placers.splits.undivided import first_devices, on_one_device, why_undivided
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import Tofu
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from envs.mesh import length
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from graphs.descriptions import descriptions_of
+from envs.plans.mesh import length
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
+from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.pipelining.servers import Servers
-from placers.splitting.bucket_elimination import least
-from placers.splitting.column_row import columns_and_rows
-from placers.splitting.described_step import split_graph_of
-from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import SplitRules, Splitting
-from placers.splitting.parts import Option
-from placers.splitting.pricing import Pricing
-from placers.splitting.undivided import first_devices, on_one_device, why_undivided
+from placers.pipelines.published.servers import Servers
+from placers.splits.bucket_elimination import least
+from placers.splits.column_row import columns_and_rows
+from placers.splits.described_step import split_graph_of
+from placers.splits.mesh import prices_of_links
+from placers.splits.options import SplitRules, Splitting
+from placers.splits.parts import Option
+from placers.splits.pricing import Pricing
+from placers.splits.undivided import first_devices, on_one_device, why_undivided
 
 BY_REQUEST = True  # the experts' answer for one family of networks
 

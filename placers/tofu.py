@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.quantities import binary_unit
 from graphs.problem import Problem
-from placers.splitting.cuts import SplitAssignment, recursive
-from placers.splitting.options import TOFU, Splitting
-from placers.splitting.plan_of_cuts import place_cuts
-from placers.splitting.pricing import Prices, Pricing
+from placers.splits.cuts import SplitAssignment, recursive
+from placers.splits.options import TOFU, Splitting
+from placers.splits.plan_of_cuts import place_cuts
+from placers.splits.pricing import Prices, Pricing
 
 BY_REQUEST = True  # it goes by what a paper knows, and takes seconds on large models
 

@@ -17,7 +17,7 @@ from graphs.foundation.wrong_documents import explained
 from graphs.problem import DEFAULT_ORDER
 from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share, WholePlans
-from training.world.settings import Chains, World
+from training.problems.random.settings import Chains, World
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
@@ -78,7 +78,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """By which problems the weights are chosen that a run keeps (`training.selection`): random, of kinds held out."""
+    """How the weights that a run keeps are chosen (`training.runs.selection`): by random problems of other kinds."""
 
     every: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates; 0: the last weights are kept, and nothing is validated
     problems: Positive = 48  # kinds taking turns; the same for every seed of training
@@ -87,7 +87,7 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class OrderStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The last stage of a training (`training.order_stage`), with the settings of PPO but for these."""
+    """The last stage of a training (`training.runs.order_stage`), with the settings of PPO but for these."""
 
     updates: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: there is none, and PPO trains an order head with all the rest
 

@@ -41,8 +41,8 @@ class CostModel(Protocol):
     """Anything that knows how long ops take.
 
     `follows_costs = True` says that the seconds follow from the FLOPs and bytes of ops. For a part of a batch they are
-    then asked for again, with what the ops cost for the part (`graphs.batch`); other seconds are in proportion to it,
-    or to those of the cost model that is `grows_with`.
+    then asked for again, with what the ops cost for the part (`graphs.transforms.batch`); other seconds are in
+    proportion to it, or to those of the cost model that is `grows_with`.
     """
 
     def costs(self, problem: Problem) -> Costs:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.expansion.layout import Layout
+from graphs.algorithms.pairs import equal_pairs
 from graphs.op_graph import Floats, Ints, OpGraph
-from graphs.pairs import equal_pairs
 
 
 @dataclass(frozen=True, eq=False)

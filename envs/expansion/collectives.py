@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
-from envs.schedule import AllReduce
+from envs.plans.schedule import AllReduce
 from graphs.op_graph import Floats, Ints
 
 Number = TypeVar("Number", np.int64, np.float64)

@@ -9,9 +9,9 @@ import numpy as np
 
 from envs.expansion.draft import Draft
 from envs.expansion.pass_lists import BACKWARD, INPUT_GRADIENT, KINDS, PassLists
+from graphs.algorithms.order import is_acyclic, topological_order
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
-from graphs.order import is_acyclic, topological_order
 
 _STARTS = 16  # passes of the cycle from which a shorter cycle is sought
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from envs.expansion.expanded import Expansion, Role, TensorSlice
 from envs.expansion.layout import Layout
 from envs.expansion.written_graph import written
+from graphs.algorithms.order import compressed_rows
+from graphs.algorithms.pairs import ranges
 from graphs.op_graph import RESIDENT, Bools, Floats, Ints, OpGraph, Phase
-from graphs.order import compressed_rows
-from graphs.pairs import ranges
 from graphs.problem import Problem
 from graphs.weight_memory import WeightMemory
 

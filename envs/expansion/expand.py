@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envs.expansion.copies import connect_copies
-from envs.expansion.divided import connect_shards
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
 from envs.expansion.gradients import sum_gradients
@@ -13,12 +12,13 @@ from envs.expansion.held_gradients import hold_gradients
 from envs.expansion.layout import Layout
 from envs.expansion.pass_costs import lengthen_passes
 from envs.expansion.passes import order_passes
-from envs.expansion.shard_costs import ShardCosts
-from envs.expansion.shards import Partition
+from envs.expansion.shards.divided import connect_shards
+from envs.expansion.shards.shard_costs import ShardCosts
+from envs.expansion.shards.shards import Partition
+from envs.expansion.shards.stored_weights import StoredWeights
 from envs.expansion.shares import shared
-from envs.expansion.stored_weights import StoredWeights
 from envs.expansion.weight_versions import keep_versions
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.problem import Problem
 
 

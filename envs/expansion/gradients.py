@@ -25,8 +25,8 @@ from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.servers import by_server
 from envs.expansion.updates import Updates
+from graphs.algorithms.pairs import distinct_pairs, equal_pairs
 from graphs.op_graph import Floats, Ints, Phase
-from graphs.pairs import distinct_pairs, equal_pairs
 
 
 def sum_gradients(draft: Draft) -> None:

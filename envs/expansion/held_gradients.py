@@ -15,9 +15,9 @@ import numpy as np
 from envs.expansion.draft import Draft
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import BACKWARD, WEIGHT_GRADIENT, PassLists
-from envs.schedule import AS_READY
+from envs.plans.schedule import AS_READY
+from graphs.algorithms.pairs import equal_pairs, ranges
 from graphs.op_graph import Ints, Phase
-from graphs.pairs import equal_pairs, ranges
 
 
 def hold_gradients(draft: Draft) -> None:

@@ -16,14 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.mesh import length, mesh_of
-from envs.plan import Plan
-from envs.stages import stages_of
-from graphs.batch import grows, weight_gradients
-from graphs.descriptions import descriptions_of
+from envs.plans.mesh import length, mesh_of
+from envs.plans.plan import Plan
+from envs.plans.stages import stages_of
+from graphs.algorithms.pairs import ranges
+from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import Bools, Floats, Ints, Phase
-from graphs.pairs import ranges
 from graphs.problem import Problem
+from graphs.transforms.batch import grows, weight_gradients
 
 
 @dataclass(frozen=True, eq=False)

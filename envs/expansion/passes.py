@@ -17,7 +17,7 @@ from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import PassLists
-from envs.schedule import AS_READY
+from envs.plans.schedule import AS_READY
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
 

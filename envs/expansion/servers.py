@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphs.algorithms.components import connected_components
+from graphs.algorithms.order import numbered_by_first
 from graphs.cluster import Cluster
-from graphs.components import connected_components
 from graphs.op_graph import Floats, Ints
-from graphs.order import numbered_by_first
 
 _EQUAL = 1 - 1e-9  # links whose seconds differ by less are equally fast
 

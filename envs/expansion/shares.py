@@ -8,11 +8,11 @@ from functools import lru_cache
 import numpy as np
 
 from envs.costs.costs import CostModel, costs_by, costs_of, load_cost_model, timing
-from graphs.another_batch import with_batch
-from graphs.batch import samples_of, scaled
 from graphs.foundation import by_name
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
+from graphs.transforms.another_batch import with_batch
+from graphs.transforms.batch import samples_of, scaled
 
 _KEPT = 8  # problems of shares: a search expands one problem again and again, into few different shares
 
@@ -21,10 +21,11 @@ _KEPT = 8  # problems of shares: a search expands one problem again and again, i
 def shared(problem: Problem, share: float) -> Problem:
     """The problem of computing a share of the batch, with the same ops; op_seconds are given, and not to be changed.
 
-    What ops cost grows by the law of the graph (`graphs.batch`). Times that follow from FLOPs and bytes are what the
-    cost model says of the smaller costs; seconds that were made from its own, as under noise, keep their ratio to them.
-    Profiled times of ops grow as the roofline's do. Other times that were measured, or given, are in proportion to the
-    share, but for updates. The whole batch gives the same numbers, to the bit. Raises InputError as `costs_of` does.
+    What ops cost grows by the law of the graph (`graphs.transforms.batch`). Times that follow from FLOPs and bytes are
+    what the cost model says of the smaller costs; seconds that were made from its own, as under noise, keep their ratio
+    to them. Profiled times of ops grow as the roofline's do. Other times that were measured, or given, are in
+    proportion to the share, but for updates. The whole batch gives the same numbers, to the bit. Raises InputError as
+    `costs_of` does.
     """
     seconds = costs_of(problem).op_seconds
     if share == 1.0:
@@ -35,7 +36,7 @@ def shared(problem: Problem, share: float) -> Problem:
 def of_batch(problem: Problem, samples: int) -> Problem:
     """The problem of a step with that many samples; op_seconds are given, and grow as those of `shared` do.
 
-    Raises InputError as `graphs.another_batch.with_batch` and `costs_of` do.
+    Raises InputError as `graphs.transforms.another_batch.with_batch` and `costs_of` do.
     """
     graph = with_batch(problem.graph, samples)
     if graph is problem.graph:

@@ -16,8 +16,8 @@ import numpy as np
 
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph import Floats, Ints
-from graphs.pairs import distinct_pairs
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, PassLists
+from graphs.algorithms.pairs import distinct_pairs, equal_pairs
 from graphs.op_graph import Floats, Ints, Phase
-from graphs.pairs import distinct_pairs, equal_pairs
 
 
 def keep_versions(draft: Draft) -> None:

@@ -23,10 +23,10 @@ from envs.gym.problem_sampler import ProblemKeywords, ProblemSampler, ProblemSet
 from envs.pass_orders import load_pass_order
 from envs.pipelines.construction import Actions, Construction
 from envs.pipelines.pipeline import LayerPipeline
-from envs.plan import Plan
+from envs.plans.plan import Plan
+from envs.plans.schedule import Sharing
 from envs.prepared_problem import PreparedProblem
 from envs.rewards import Penalty, RewardFunction, load_reward
-from envs.schedule import Sharing
 from envs.simulation.simulator import Outcome, simulate
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.op_graph import Bools
@@ -102,8 +102,8 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
     - `pass_orders`: The orders of passes to choose from (`envs.pass_orders`).
     - `sharing`: Whether replicas "split" each micro-batch, or take whole ones in "turns".
     - `grain`: Plans are timed at the grain of "stages", with a hundred times fewer ops, a few percent off in time and
-      more in memory, or of "ops", as `simulate` does (`envs.pipelines.layer_grain`). A plan that is an op placement is
-      timed as it is.
+      more in memory, or of "ops", as `simulate` does (`envs.pipelines.grain.layer_grain`). A plan that is an op
+      placement is timed as it is.
     - `max_devices`: Pad observations to so many devices; to those of the largest cluster unless given.
     - `settings`: The keywords that all environments take, `graph`, `cluster`, ...: see
       `envs.gym.problem_sampler.ProblemSettings`.

@@ -10,16 +10,16 @@ from typing import Literal
 import numpy as np
 
 from envs.pipelines.construction import Actions, Construction, Decision
-from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
-from envs.plan import Plan
+from envs.plans.plan import Plan
+from envs.plans.schedule import Sharing
 from envs.prepared_problem import PreparedProblem
-from envs.schedule import Sharing
 from envs.simulation.simulator import LaidOut, Outcome
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
-from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 
 Grain = Literal["stages", "ops"]

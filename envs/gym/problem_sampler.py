@@ -12,9 +12,9 @@ import numpy as np
 from envs.costs.costs import AUTO, CostModel, timed
 from envs.prepared_problem import PreparedProblem
 from graphs.cluster import Cluster
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 

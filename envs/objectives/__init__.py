@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from envs.expansion.expand import expand
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError

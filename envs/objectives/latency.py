@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements, Simulator
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem

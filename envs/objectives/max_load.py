@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.device_loads import Loads
+from envs.simulation.device_loads import Loads
 from envs.simulation.simulator import Outcomes, Placements, Simulator
 from graphs.op_graph import Floats
 from graphs.problem import Problem
@@ -15,7 +15,7 @@ from graphs.problem import Problem
 
 @dataclass(frozen=True)
 class MaxLoad:
-    """The load of the busiest device (`envs.device_loads`)."""
+    """The load of the busiest device (`envs.simulation.device_loads`)."""
 
     pipelined: ClassVar[bool] = True
 

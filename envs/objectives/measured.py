@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from envs.costs.busy_machine import quiet_seconds
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.processes import Workers, devices_for
 from envs.running.training_job import Training

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements, Simulator, simulate
-from graphs.batch import samples_of
 from graphs.op_graph import Floats
 from graphs.problem import Problem
+from graphs.transforms.batch import samples_of
 
 RATE = "samples/s"
 

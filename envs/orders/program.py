@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphs.algorithms.order import ready_first
 from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
-from graphs.order import ready_first
 from graphs.problem import Problem
 
 # gradients of a second operand, which come before the first's

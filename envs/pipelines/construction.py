@@ -19,7 +19,7 @@ import numpy as np
 
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.pipelines.shapes import PipelineShape, shapes_of
-from envs.schedule import Sharing
+from envs.plans.schedule import Sharing
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools
 

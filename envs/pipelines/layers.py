@@ -9,11 +9,11 @@ import numpy as np
 
 from envs.costs.costs import costs_of
 from envs.expansion.shares import shared
-from envs.held_memory import HeldMemory
 from envs.pipelines.unit_order import pipeline_positions
-from graphs.batch import weight_gradients
+from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
+from graphs.transforms.batch import weight_gradients
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from typing import Protocol
 
 import numpy as np
 
-from envs.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.pipelines.layers import Layers
-from envs.plan import Plan
-from envs.schedule import AS_READY, WHOLE_BATCH, Schedule, Sharing
+from envs.plans.mesh import Mesh, Split, mesh_of, prime_factors, shards
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, WHOLE_BATCH, Schedule, Sharing
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem

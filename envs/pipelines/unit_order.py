@@ -6,9 +6,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from graphs.algorithms.order import ready_first
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph import Ints, Phase
-from graphs.order import ready_first
-from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 
 

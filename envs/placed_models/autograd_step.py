@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.op_graph import RECOMPUTED, RESIDENT, Call, OpGraph, Phase
 from graphs.problem import Problem
 

@@ -13,12 +13,12 @@ import numpy as np
 from torch import nn
 
 from envs.placed_models.in_place import changes_by_name
-from envs.plan import Plan
-from graphs.components import connected_components
-from graphs.grouping import untied
+from envs.plans.plan import Plan
+from graphs.algorithms.components import connected_components
 from graphs.op_graph import Call, Ints, OpGraph, Phase
+from graphs.op_groups.grouping import untied
+from graphs.op_groups.whole_modules import check_calls
 from graphs.problem import Problem
-from graphs.whole_modules import check_calls
 
 LOSS = "loss"  # the kind of the op that turns a model's outputs into one number
 

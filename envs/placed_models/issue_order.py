@@ -21,7 +21,7 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.orders import priorities_of
 from envs.placed_models.autograd_step import as_autograd_runs
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import PROGRAM, Problem

@@ -19,7 +19,7 @@ from envs.placed_models.copies import Copier, Copy
 from envs.placed_models.placed_calls import PlacedCalls
 from envs.placed_models.places import DeviceLike, Places, given_devices
 from envs.placed_models.recomputation import Resume, remembered_regions
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.capture.function_calls import module_paths
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import PARALLELIZE, check_names

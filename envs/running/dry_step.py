@@ -10,10 +10,10 @@ from torch import Tensor, distributed
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
-from envs.running.partitioned_step import PartitionedStep
+from envs.running.partitioned.partitioned_step import PartitionedStep
 from graphs.problem import Problem
 
 

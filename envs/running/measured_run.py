@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.orders import order_name
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.measured_timeline import measured_timeline
 from envs.running.processes import LIMIT, Workers
 from envs.running.reference import Difference, differences
 from envs.running.training_job import StepOf, Training, TrainingJob, Unplaced, UnplacedJob
 from envs.running.ways import check_can_run, parts_of_batch, step_of
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.running.running_step import StepRecord
-from envs.timeline import Timeline, Transfers
+from envs.timelines.timeline import Timeline, Transfers
 from graphs.op_graph import Floats
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import LaidOut, simulate
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, distributed
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from envs.expansion.layout import Layout
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.divided_batch import check_divisible
 from envs.running.dry_step import check_partitioned
-from envs.running.gradient_ops import GradientOps
 from envs.running.model_data import batches
-from envs.running.op_step import OpStep
-from envs.running.partitioned_step import PartitionedStep
-from envs.running.pipelined_step import PipelinedStep, check_pipeline, stages_of
+from envs.running.op_by_op.gradient_ops import GradientOps
+from envs.running.op_by_op.op_step import OpStep
+from envs.running.partitioned.partitioned_step import PartitionedStep
+from envs.running.partitioned.tensor_placements import TensorPlacements
+from envs.running.pipelined.pipelined_step import PipelinedStep, check_pipeline, stages_of
+from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated
 from envs.running.processes import Process
-from envs.running.replicated_step import ReplicatedStep, is_replicated
 from envs.running.running_step import RunningStep
-from envs.running.tensor_placements import TensorPlacements
 from envs.running.training_job import Training
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import example_of, with_data

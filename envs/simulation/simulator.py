@@ -14,12 +14,12 @@ from envs.costs.costs import Costs, costs_of
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
 from envs.orders import order_name, priorities_of
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
 from envs.simulation.engine import time_placements
 from envs.simulation.ordered import time_plans
 from envs.simulation.run import TENSORS, Run
-from envs.timeline import Timeline, Transfers
+from envs.timelines.timeline import Timeline, Transfers
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem

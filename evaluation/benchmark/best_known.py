@@ -16,7 +16,7 @@ from evaluation.benchmark.packed import load_packed, save_packed
 from evaluation.benchmark.problem_file import Benchmark, FrozenProblem, in_order
 from evaluation.benchmark.submission import SubmissionFolder
 from evaluation.benchmark.verification import check_entry, verify
-from evaluation.journal import JournalEntry
+from evaluation.records.journal import JournalEntry
 from graphs.foundation.files import named_if_refused, write_whole
 from graphs.foundation.progress import progress
 

@@ -25,14 +25,14 @@ from evaluation.benchmark.problem_file import (
     seconds_sha256,
 )
 from evaluation.benchmark.suites import SUITES, Suite
-from graphs.cluster_file import save_cluster
+from graphs.devices.cluster_file import save_cluster
+from graphs.files.graph_file import save_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
-from graphs.graph_file import save_graph
-from graphs.grouping import Grouping
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
+from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
 
 MOST_UNITS = 20_000  # of a graph that is kept in the repository

@@ -18,7 +18,7 @@ from evaluation.benchmark.submission import SUBMISSION, SubmissionFolder
 from evaluation.benchmark.suites import SUITES
 from evaluation.benchmark.verification import VerifiedRow, row_of, verify
 from evaluation.drawing.figures import drawn
-from evaluation.statistics import geometric_mean
+from evaluation.records.statistics import geometric_mean
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 

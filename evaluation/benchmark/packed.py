@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from evaluation.journal import JournalEntry, plans
+from evaluation.records.journal import JournalEntry, plans
 from graphs.foundation.documents import check_version, read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole

@@ -25,15 +25,15 @@ import numpy as np
 from envs.costs.costs import costs_of, timed
 from envs.simulation.simulator import RULES
 from graphs.cluster import Cluster
-from graphs.cluster_file import load_cluster_file
+from graphs.devices.cluster_file import load_cluster_file
+from graphs.files.graph_file import load_graph_file
 from graphs.foundation.by_name import specs, unknown
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import decompressed, read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_links
-from graphs.graph_file import load_graph_file
-from graphs.grouping import Grouping
 from graphs.op_graph import OpGraph
+from graphs.op_groups.grouping import Grouping
 from graphs.problem import DEFAULT_ORDER, Problem
 
 NAME = "placelab-bench-1"

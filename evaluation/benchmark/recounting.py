@@ -16,7 +16,7 @@ from evaluation.benchmark.packed import save_packed
 from evaluation.benchmark.problem_file import Benchmark, FrozenProblem, in_order
 from evaluation.benchmark.submission import PACKED, SubmissionFolder
 from evaluation.benchmark.verification import EXACT, check_suite
-from evaluation.journal import JournalEntry
+from evaluation.records.journal import JournalEntry
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.problem import Problem

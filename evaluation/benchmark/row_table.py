@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Column
 from rich.text import Text
 
-from evaluation import formatting
 from evaluation.benchmark.verification import VerifiedRow
-from evaluation.printed import Shown
+from evaluation.records import formatting
+from evaluation.records.printed import Shown
 
 
 @dataclass(frozen=True)

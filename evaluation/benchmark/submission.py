@@ -1,7 +1,7 @@
 """A submission: a folder with what a placer found on the problems of suites, for anybody to verify.
 
     submission.toml   which placer, on which suites of which benchmark, with which budget, made with what
-    records.jsonl     a journal: a record and its plan for each problem, as they came (`evaluation.journal`)
+    records.jsonl     a journal: a record and its plan for each problem, as they came (`evaluation.records.journal`)
     records.jsonl.gz  the same in little room, in a repository (`evaluation.benchmark.packed`)
     plans/            with `plans`, a plan file each, for people and other programs
 
@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from evaluation.benchmark.packed import load_packed, save_packed
 from evaluation.benchmark.problem_file import FOLDER, Benchmark, FrozenProblem, in_order, suite_sha256
-from evaluation.identity import key_of, placer_digits
-from evaluation.journal import Journal, JournalEntry, plans
-from evaluation.provenance import Provenance, policy_sha256
-from evaluation.record import Failure
-from evaluation.task import Task
+from evaluation.records.identity import key_of, placer_digits
+from evaluation.records.journal import Journal, JournalEntry, plans
+from evaluation.records.provenance import Provenance, policy_sha256
+from evaluation.records.record import Failure
+from evaluation.records.task import Task
 from graphs.foundation.documents import read_document
 from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError

@@ -1,8 +1,8 @@
 """Of which problems the benchmark consists: suites of graphs and clusters, by the specs that they were made from.
 
-Op placement has the suites of `graphs.suites`. Whole plans, which may divide the batch, have pipelines, replicas and
-several servers, and unequal devices: computers at home and in laboratories, of devices of the catalogue. In `large`,
-every op that need not share a device is placed by itself.
+Op placement has the suites of `graphs.files.suites`. Whole plans, which may divide the batch, have pipelines, replicas
+and several servers, and unequal devices: computers at home and in laboratories, of devices of the catalogue. In
+`large`, every op that need not share a device is placed by itself.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from graphs.grouping import Grouping
-from graphs.suites import SUITES as OP_SUITES
-from graphs.suites import Pairs
+from graphs.files.suites import SUITES as OP_SUITES
+from graphs.files.suites import Pairs
+from graphs.op_groups.grouping import Grouping
 
 GROUPS = 128  # of ops, as `placelab compare --suite` ties them
 PLACEMENT_SUITES = ("gdp12", "placeto", "heldout", "newfamilies", "clusters")

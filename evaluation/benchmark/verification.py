@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.bounds import lower_bound
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import simulate
 from evaluation.benchmark.problem_file import Benchmark, FrozenProblem, in_order, suite_sha256
 from evaluation.benchmark.submission import SubmissionFolder
-from evaluation.journal import JournalEntry
-from evaluation.statistics import Estimate, estimate
+from evaluation.records.journal import JournalEntry
+from evaluation.records.statistics import Estimate, estimate
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.problem import Problem

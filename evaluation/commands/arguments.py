@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from envs.costs.costs import CostModel
-    from envs.placer_result import PlacerResult
-    from envs.plan import Plan
+    from envs.plans.placer_result import PlacerResult
+    from envs.plans.plan import Plan
     from graphs.cluster import Cluster
     from graphs.foundation.engine import Workers
-    from graphs.grouping import Grouping
     from graphs.op_graph import OpGraph
+    from graphs.op_groups.grouping import Grouping
     from placers.contract.placer import Placer
 
 # Text, so that they need no import; help() shows them in full.
@@ -344,8 +344,8 @@ def _text_or(expected: str, kind: str = "", *, method: str = "") -> Taken:
 def _types(kind: str) -> tuple[type, ...]:
     """The types of what may be given in place of text."""
     # imported late: with NumPy, which --help and `list` do without
-    from envs.placer_result import PlacerResult
-    from envs.plan import Plan
+    from envs.plans.placer_result import PlacerResult
+    from envs.plans.plan import Plan
     from graphs.cluster import Cluster
     from graphs.op_graph import OpGraph
 

@@ -15,8 +15,8 @@ from graphs.foundation.files import check_writable
 
 # Imported late, in the verb, as those of graph_verbs.
 if TYPE_CHECKING:
-    from evaluation.calibration import Calibration
     from evaluation.commands.arguments import ClusterLike, PathLike
+    from evaluation.measuring.calibration import Calibration
     from graphs.cluster import Cluster
     from graphs.problem import Problem
 
@@ -66,8 +66,8 @@ def calibrate(
     problems = {model: _problem(model, given, str(profile)) for model in models}
     from envs.costs.costs import timed
     from envs.running.processes import Workers
-    from evaluation.calibration import Calibrator
-    from graphs.cluster_file import save_cluster
+    from evaluation.measuring.calibration import Calibrator
+    from graphs.devices.cluster_file import save_cluster
 
     with Workers(devices) as workers:
         calibrator = Calibrator(workers, samples, steps, limit)
@@ -98,7 +98,7 @@ def _devices(cluster: ClusterLike, processes: int | None) -> tuple[Cluster, tupl
 
 
 def _given(cluster: ClusterLike, processes: int | None) -> Cluster:
-    from graphs.load import load_cluster
+    from graphs.files.load import load_cluster
 
     found = load_cluster(cluster)
     if processes not in (None, len(found)):

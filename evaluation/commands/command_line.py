@@ -141,7 +141,7 @@ def _print(result: object, json: bool) -> None:
     if json:
         print(json_format.dumps(plain))
     elif hasattr(result, "__rich__"):
-        from evaluation.text_console import TextConsole  # not for --json: it takes a while to import
+        from evaluation.records.text_console import TextConsole  # not for --json: it takes a while to import
 
         TextConsole().print(result)  # as wide as the terminal, or as COLUMNS says; 80 columns where neither is known
     else:

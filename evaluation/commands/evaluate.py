@@ -17,29 +17,29 @@ from envs.costs.costs import timed
 from evaluation.commands.arguments import AUTO, tied_into
 from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch, finetuned
 from evaluation.commands.problems import check_cost_model, order_of, problem_of
-from evaluation.compare import check_settings, compare
-from evaluation.comparison import Comparison, short_name
-from evaluation.identity import problem_digits
-from evaluation.provenance import Provenance
-from evaluation.run_files import EvaluationFile, Notes, ProblemFile
-from evaluation.simulated_plan import SimulatedPlan
+from evaluation.comparing.compare import check_settings, compare
+from evaluation.comparing.comparison import Comparison, short_name
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.records.identity import problem_digits
+from evaluation.records.provenance import Provenance
+from evaluation.records.run_files import EvaluationFile, Notes, ProblemFile
+from graphs.files.load import load_clusters, load_graph, load_suite
 from graphs.foundation.documents import write_document
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
-from graphs.grouping import MODULES
-from graphs.load import load_clusters, load_graph, load_suite
+from graphs.op_groups.grouping import MODULES
 from graphs.problem import Problem
 from placers import default
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 from placers.learned.policy_meta import load_meta
-from training.problem_sets import load_problems
+from training.problems.problem_sets import load_problems
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import Groups, TimingOptions
-    from training.finetune import FineTuned
     from training.loggers import Logger
+    from training.runs.finetune import FineTuned
 
 DEFAULT = "default"  # the released policy
 PLAN, PROBLEM = "best.plan.json", "best.problem.json"  # of fine-tuning, in the run folder
@@ -83,7 +83,7 @@ def evaluate(
 
 def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law: bool) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe in a policy's folder names, under its order or another."""
-    from training.run_folder import problems_of  # imported late: with torch, which a refusal does not wait for
+    from training.runs.run_folder import problems_of  # imported late: with torch, which a refusal does not wait for
 
     settings = problems_of(folder)
     load_clusters(settings.test_clusters)  # refused here, not after models were captured

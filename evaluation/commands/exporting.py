@@ -66,11 +66,11 @@ def export(
         raise InputError("chakra traces are several files; say with `out` what their names begin with")
     check_writable(f"{out}.0.et" if several else out, inputs=[model, plan, cluster])
     planned = simulate(model, plan, cluster=cluster, **options)
+    from evaluation.comparing.simulated_plan import SimulatedPlan
     from evaluation.exports.exported_plan import ExportedPlan
     from evaluation.exports.formats import export_plan
-    from evaluation.simulated_plan import SimulatedPlan
+    from graphs.files.graph_source import graph_source
     from graphs.formats.graph_files import is_graph_file
-    from graphs.graph_source import graph_source
 
     is_file = isinstance(model, str | Path) and is_graph_file(str(model))  # which has been read already
     source = graph_source(planned.problem.graph if is_file else model)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evaluation.commands.listing import FOLDERS, RECIPES
+from graphs.files.suites import SUITES
 from graphs.foundation import by_name
-from graphs.suites import SUITES
 from training.loggers import LOGGERS
 
 _GRAPHS = ("families", (".json", ".json.gz", ".onnx", ".txt", ".et", ".py"))

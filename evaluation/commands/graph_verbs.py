@@ -18,7 +18,7 @@ from graphs.foundation.files import check_readable, check_writable
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from envs.plan_file import SavedPlan
+    from envs.files.plan_file import SavedPlan
     from evaluation.commands.arguments import (
         ClusterLike,
         GraphLike,
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
         PlanLike,
         PlanOptions,
     )
-    from evaluation.memory_needs import MemoryNeeds
-    from evaluation.reporting.graph_summary import GraphSummary
+    from evaluation.comparing.memory_needs import MemoryNeeds
+    from evaluation.comparing.simulated_plan import SimulatedPlan
     from evaluation.reporting.profile_report import ProfileReport
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.tables.graph_summary import GraphSummary
 
 # what the names of files end in
 PLANS, CHARTS, TRACES = (".plan.json",), (".png", ".svg", ".html"), (".json", ".json.gz")
@@ -62,11 +62,11 @@ def capture(
         groups: tie the ops into this many groups, each placed as one.
 
     """
-    from evaluation.reporting.graph_summary import GraphSummary
-    from graphs.another_batch import with_batch
-    from graphs.freezing import freeze_layers
-    from graphs.graph_file import ENDINGS, save_graph
-    from graphs.load import load_graph
+    from evaluation.tables.graph_summary import GraphSummary
+    from graphs.files.graph_file import ENDINGS, save_graph
+    from graphs.files.load import load_graph
+    from graphs.transforms.another_batch import with_batch
+    from graphs.transforms.freezing import freeze_layers
 
     check_writable(out, endings=ENDINGS, inputs=[model])
     if freeze and not training:
@@ -122,7 +122,7 @@ def profile(
         )
     captured = load_calls(model, training=training)
     if in_step:
-        from envs.running.profiled_step import profile_steps
+        from envs.running.measuring.profiled_step import profile_steps
 
         measured = profile_steps(model, captured, Path(out), steps=repeats, device=str(torch_device(device)))
     else:
@@ -154,8 +154,8 @@ def show(
         cluster: the cluster of that plan.
 
     """
-    from evaluation.reporting.graph_summary import GraphSummary
-    from graphs.load import load_graph
+    from evaluation.tables.graph_summary import GraphSummary
+    from graphs.files.load import load_graph
 
     check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
@@ -226,7 +226,7 @@ def place(
     """
     from evaluation.commands.load_placer import divides_batch, load_placer, with_micro_batches
     from evaluation.commands.problems import asked_problems
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.comparing.simulated_plan import SimulatedPlan
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
@@ -274,8 +274,8 @@ def fits(
     """
     from evaluation.commands.load_placer import load_placer, with_micro_batches
     from evaluation.commands.problems import asked_problems
-    from evaluation.memory_needs import MemoryNeeds
-    from evaluation.plan_memory import usual_plans
+    from evaluation.comparing.memory_needs import MemoryNeeds
+    from evaluation.tables.plan_memory import usual_plans
 
     asked = asked_problems([graph], [cluster] if cluster else [], **of_problem(options))
     own = [(str(getattr(placer, "name", placer)), load_placer(placer)) for placer in placers]
@@ -324,8 +324,8 @@ def simulate(
         splits: a chart to write of what the plan divides each weight and activation by: `*.png`, `*.svg` or `*.html`.
 
     """
-    from envs.plan_file import SavedPlan
-    from envs.trace import save_trace
+    from envs.files.plan_file import SavedPlan
+    from envs.files.trace import save_trace
 
     check_writable(trace, endings=TRACES, inputs=[graph, plan, cluster])
     check_writable(gantt, splits, endings=CHARTS, inputs=[graph, plan, cluster, against])
@@ -342,7 +342,7 @@ def simulate(
         _draw_steps(plans, [placed, *others], Path(gantt))
     if splits is not None:
         from evaluation.drawing.split_plots import save_split_chart  # likewise
-        from evaluation.split_rows import split_rows
+        from evaluation.tables.split_rows import split_rows
 
         save_split_chart(split_rows(placed.problem, placed.plan), Path(splits))
     return placed.with_robustness() if robust else placed
@@ -350,7 +350,7 @@ def simulate(
 
 def _read(plan: PlanLike) -> PlanLike | SavedPlan:
     """What a plan file says, if it is one."""
-    from envs.plan_file import read_plan
+    from envs.files.plan_file import read_plan
 
     if not isinstance(plan, str | Path):
         return plan
@@ -374,9 +374,9 @@ def _simulated(
     graph: GraphLike, plan: PlanLike | SavedPlan, cluster: ClusterLike, objective: str, options: PlanOptions
 ) -> SimulatedPlan:
     """A plan, or one that was read, for the graph with the batch that is asked for, or else with its own."""
-    from envs.plan_file import SavedPlan
+    from envs.files.plan_file import SavedPlan
     from evaluation.commands.problems import problem_of
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.comparing.simulated_plan import SimulatedPlan
 
     problem = problem_of(graph, cluster, objective=objective, **of_problem(options))
     if not isinstance(plan, SavedPlan):

@@ -14,11 +14,11 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from evaluation.printed import Printed
+from evaluation.records.printed import Printed
+from graphs.files.suites import SUITES, suite_specs
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.plugins import plugins
-from graphs.suites import SUITES, suite_specs
 
 Kind = Literal[
     "all", "families", "suites", "clusters", "devices", "links", "operators", "placers", "networks", "cost_models",
@@ -27,7 +27,7 @@ Kind = Literal[
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
-CATALOGUE = Path(__file__).resolve().parents[2] / "graphs" / "catalogue.toml"
+CATALOGUE = Path(__file__).resolve().parents[2] / "graphs" / "devices" / "catalogue.toml"
 OWN = "file.py:build:knob=3, a function of your own"
 ELSEWHERE = {  # what may be given instead of a name
     **dict.fromkeys(KINDS, f"or {OWN}"),

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaluation.comparison import FINETUNED
+from evaluation.comparing.comparison import FINETUNED
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of, trainer_of
 
 if TYPE_CHECKING:
-    from training.finetune import FineTuned, FineTuner
+    from training.runs.finetune import FineTuned, FineTuner
 
 
 def classical_placers() -> list[str]:
@@ -97,7 +97,7 @@ def finetuned(
     Raises InputError for a placer that has no policy, or one that cannot be fine-tuned.
     """
     from placers.learned.learned_placer import PolicyPlacer  # with torch, a second to import
-    from training.finetune import FineTuner
+    from training.runs.finetune import FineTuner
 
     if not isinstance(start, PolicyPlacer):
         raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that can be trained")

@@ -12,15 +12,15 @@ from envs.expansion.shares import of_batch
 from envs.objectives import load_objective
 from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
-from graphs.batch import check_samples
 from graphs.cluster import Cluster
+from graphs.files.graph_source import GraphSource, graph_sources
+from graphs.files.load import load_cluster, load_clusters, load_graph, load_suite
+from graphs.files.suites import suite_specs
 from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
-from graphs.graph_source import GraphSource, graph_sources
-from graphs.grouping import MODULES, tie_ops
-from graphs.load import load_cluster, load_clusters, load_graph, load_suite
+from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem, check_optimizer
-from graphs.suites import suite_specs
+from graphs.transforms.batch import check_samples
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from envs.running.training_job import Training
     from evaluation.commands.arguments import ClusterLike, GraphLike, PathLike, PlanLike, ProblemOptions, RunOptions
-    from evaluation.measured_plan import MeasuredPlan
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.comparing.simulated_plan import SimulatedPlan
+    from evaluation.measuring.measured_plan import MeasuredPlan
 
 
 @switched(CACHE, CODE)
@@ -95,7 +95,7 @@ def _measured(
     from envs.running.measured_run import run_plan
     from envs.running.processes import Workers
     from envs.running.ways import check_model
-    from evaluation.measured_plan import MeasuredPlan
+    from evaluation.measuring.measured_plan import MeasuredPlan
 
     check_model(training, planned.problem, planned.plan, devices[0])
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
@@ -113,14 +113,14 @@ def _save(
     asked: Mapping[str, object],
 ) -> None:
     """Write what is asked for."""
-    from envs.trace import save_traces
+    from envs.files.trace import save_traces
 
     if chart is not None:
         found.save_chart(Path(chart))
     if trace is not None:
         save_traces({"predicted": found.predicted, "measured": found.measured}, Path(trace))
     if out is not None:
-        from evaluation.measured_folder import save_run
+        from evaluation.measuring.measured_folder import save_run
 
         save_run(found, Path(out), {key: value for key, value in asked.items() if isinstance(value, str)})
 
@@ -137,15 +137,15 @@ def _check_files(
             "each device"
         )
     if out is not None:
-        from evaluation.measured_folder import check_free
+        from evaluation.measuring.measured_folder import check_free
 
         check_free(Path(out))
 
 
 def _check_model(model: GraphLike) -> None:
     """Raise InputError for what processes cannot make themselves, or what names no model."""
+    from graphs.files.graph_source import NamedModel
     from graphs.formats.graph_files import is_graph_file
-    from graphs.graph_source import NamedModel
 
     if not isinstance(model, str) or is_graph_file(model):
         what = f"{model} is a graph" if isinstance(model, str) else f"an object of type {type(model).__name__} is given"
@@ -168,7 +168,7 @@ def _devices(given: Sequence[str], cluster: ClusterLike) -> tuple[str, ...]:
     """On what each process is to run. Raises InputError for devices that cannot be used, or not together."""
     from envs.placed_models.places import given_devices  # with torch
     from evaluation.commands.problems import CLUSTER
-    from graphs.load import load_cluster
+    from graphs.files.load import load_cluster
 
     found = load_cluster(cluster or CLUSTER)
     if not given:

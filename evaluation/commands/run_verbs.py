@@ -32,10 +32,10 @@ if TYPE_CHECKING:
         TrainOptions,
     )
     from evaluation.commands.listing import Kind, Listing
-    from evaluation.comparison import Comparison
-    from evaluation.reporting.cache_usage import CacheUsage
+    from evaluation.comparing.comparison import Comparison
+    from evaluation.tables.cache_usage import CacheUsage
     from placers.contract.placer import Placer
-    from training.seeds import Trained
+    from training.runs.seeds import Trained
 
 
 @checked
@@ -61,7 +61,7 @@ def cache(action: CacheAction = "show") -> CacheUsage:
         action: `show`, or `clear` to remove all that it holds.
 
     """
-    from evaluation.reporting.cache_usage import CacheUsage
+    from evaluation.tables.cache_usage import CacheUsage
     from graphs.capture.cache import clear
 
     if action == "clear":
@@ -110,8 +110,8 @@ def compare(
     """
     from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch
     from evaluation.commands.problems import asked_problems
-    from evaluation.compare import check_settings
-    from evaluation.compare import compare as run
+    from evaluation.comparing.compare import check_settings
+    from evaluation.comparing.compare import compare as run
 
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or a `suite`, and not both")
@@ -172,8 +172,8 @@ def train(
     started = load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
     for spec in started.problems.named:
         named_by_user(spec)
-    from training.resources import Resources
-    from training.seeds import train_runs
+    from training.runs.resources import Resources
+    from training.runs.seeds import train_runs
 
     return train_runs(
         recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume, loggers=logger,

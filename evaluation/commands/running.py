@@ -17,9 +17,9 @@ from graphs.foundation.errors import InputError
 if TYPE_CHECKING:
     from torch import device, nn
 
-    from envs.plan import Plan
+    from envs.plans.plan import Plan
     from evaluation.commands.arguments import ClusterLike, GraphLike, PlanLike
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.comparing.simulated_plan import SimulatedPlan
     from graphs.op_graph import Call
     from graphs.problem import Problem
 
@@ -78,10 +78,10 @@ parallelize.__signature__ = in_full(inspect.signature(parallelize))  # type: ign
 
 def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int | None) -> tuple[Problem, Plan]:
     """The problem and the plan that are meant."""
-    from envs.placer_result import PlacerResult
-    from envs.plan_file import read_plan
+    from envs.files.plan_file import read_plan
+    from envs.plans.placer_result import PlacerResult
     from evaluation.commands.problems import problem_of
-    from evaluation.simulated_plan import SimulatedPlan
+    from evaluation.comparing.simulated_plan import SimulatedPlan
 
     if isinstance(plan, SimulatedPlan):
         if graph is not None or cluster or batch is not None:

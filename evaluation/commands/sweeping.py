@@ -11,7 +11,7 @@ from evaluation.commands.switches import CACHE, switched
 # Imported late, in the verb, as those of run_verbs.
 if TYPE_CHECKING:
     from evaluation.commands.arguments import Changes, PathLike
-    from evaluation.reporting.sweep_table import SweepReport
+    from evaluation.tables.sweep_table import SweepReport
 
 
 @switched(CACHE)
@@ -43,9 +43,9 @@ def sweep(
     from training.recipe import load_recipe
 
     load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
-    from evaluation.reporting.sweep_table import SweepReport
-    from training.sweep import Over
-    from training.sweep import sweep as run
+    from evaluation.tables.sweep_table import SweepReport
+    from training.runs.sweep import Over
+    from training.runs.sweep import sweep as run
 
     folder = path_or_none(out) or Path("runs") / f"{Path(recipe).stem}-sweep"
     wanted = [Over.parse(each) for each in over]

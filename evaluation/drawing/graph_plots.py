@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, save_figure
 from evaluation.drawing.graph_page import graph_chart
+from graphs.algorithms.order import levels
 from graphs.op_graph import Floats, OpGraph, Phase
-from graphs.order import levels
 
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#f0e442", "#7a5195")  # the rest is grey
 MOST_EDGES = 20_000  # drawn: more would only blacken the page

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
+from graphs.algorithms.order import levels, topological_order
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
-from graphs.order import levels, topological_order
 
 ROOT = -1
 PASSES = {Phase.FORWARD: "forward pass", Phase.BACKWARD: "backward pass", Phase.UPDATE: "update"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from envs.pass_spans import PassSpans
+from envs.timelines.pass_spans import PassSpans
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 
 # In the order of SpanKind, then what links do.

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import escape
 
 from envs.costs.costs import costs_of
-from envs.timeline import Timeline
-from evaluation import formatting
+from envs.timelines.timeline import Timeline
+from evaluation.records import formatting
 from evaluation.reporting.sections import Sheet, sheets_html
 from graphs.problem import Problem
 

@@ -7,12 +7,12 @@ from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, Range1d
 from bokeh.plotting import figure
 
-from envs.step_shares import SHARES, StepShares
-from envs.timeline import Timeline
-from evaluation import formatting
+from envs.simulation.step_shares import SHARES, StepShares
+from envs.timelines.timeline import Timeline
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY
 from evaluation.drawing.interactive import LegendEntry, chart_html
 from evaluation.drawing.shades import INK, TINT
+from evaluation.records import formatting
 from graphs.op_graph import Floats
 
 COLOURS = {

@@ -12,8 +12,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from evaluation.drawing.figures import GREEN, GREY, ORANGE, PURPLE, RED, SKY, WIDTH, YELLOW, save_figure, svg
 from evaluation.drawing.shades import INK
-from evaluation.folding import FoldedLine, folded
-from evaluation.split_rows import OTHER, Dimension, DividedTensor, SplitRow, SplitRows
+from evaluation.tables.folding import FoldedLine, folded
+from evaluation.tables.split_rows import OTHER, Dimension, DividedTensor, SplitRow, SplitRows
 
 COLOURS = (ORANGE, SKY, GREEN, YELLOW, PURPLE)  # of the mesh's axes: black is legible on them
 OTHER_COLOUR = RED

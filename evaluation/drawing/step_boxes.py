@@ -1,7 +1,7 @@
 """What a step's chart shows: lanes of devices and links, boxes in them, and why each began no earlier.
 
-A box is an op, a transfer or, of a plan that is no op placement, a pass (`envs.pass_spans`). Where a lane has too many
-to be told apart, neighbours of one kind become one box, which says how many they are and how busy it is.
+A box is an op, a transfer or, of a plan that is no op placement, a pass (`envs.timelines.pass_spans`). Where a lane has
+too many to be told apart, neighbours of one kind become one box, which says how many they are and how busy it is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from envs.last_inputs import LOCAL, NONE, Waits
-from envs.pass_spans import PassSpans, SpanKind
-from envs.timeline import Timeline
+from envs.timelines.last_inputs import LOCAL, NONE, Waits
+from envs.timelines.pass_spans import PassSpans, SpanKind
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import Bools, Floats, Ints, Phase
 
 MOST_BOXES = 24_000  # in a chart: bounds its size

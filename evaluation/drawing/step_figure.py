@@ -28,13 +28,13 @@ from bokeh.models import (
 from bokeh.models.annotations import Label
 from bokeh.plotting import figure
 
-from envs.timeline import Timeline
-from evaluation import formatting
+from envs.timelines.timeline import Timeline
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from evaluation.drawing.interactive import LegendEntry, chart_html, style_axes
 from evaluation.drawing.shades import INK, LINE, PAPER, TINT
 from evaluation.drawing.step_boxes import MOST_BOXES, StepLanes
 from evaluation.drawing.step_table import BoxTable
+from evaluation.records import formatting
 from graphs.op_graph import Floats
 
 FOLDER = Path(__file__).resolve().parent / "templates"

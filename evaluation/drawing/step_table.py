@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.last_inputs import NONE
+from envs.timelines.last_inputs import NONE
 from evaluation.drawing.step_boxes import StepLanes
 from graphs.op_graph import Floats, Ints
 

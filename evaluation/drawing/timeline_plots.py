@@ -14,19 +14,19 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from envs.costs.costs import timing
-from envs.gantt import GanttRow
-from envs.last_inputs import Waits
-from envs.pass_spans import SpanKind
-from envs.timeline import Timeline
-from evaluation import formatting
+from envs.timelines.gantt import GanttRow
+from envs.timelines.last_inputs import Waits
+from envs.timelines.pass_spans import SpanKind
+from envs.timelines.timeline import Timeline
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, save_figure
 from evaluation.drawing.pass_plots import OF_PASSES, label_passes
 from evaluation.drawing.plan_moves import moves_table
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart, time_unit
+from evaluation.records import formatting
 from evaluation.reporting.sections import Sheet, sheets_html, step_summary_html
-from evaluation.split_rows import split_rows
+from evaluation.tables.split_rows import split_rows
 from graphs.op_graph import Floats, Ints, Phase
 
 LINKS = 16  # drawn in a Gantt chart: the busiest

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from evaluation.printed import Shown
-from evaluation.simulated_plan import SimulatedPlan
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.records.printed import Shown
 
 
 @dataclass(frozen=True, eq=False)

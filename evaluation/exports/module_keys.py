@@ -18,17 +18,17 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from envs.costs.costs import costs_of
-from envs.plan import Plan
-from envs.schedule import AS_READY
-from envs.stages import Devices, stages_of
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY
+from envs.plans.stages import Devices, stages_of
 from evaluation.exports.written import Written, listed
+from graphs.algorithms.order import topological_order
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.foundation.errors import InputError
-from graphs.grouping import untied
 from graphs.op_graph import Floats, Ints, Phase
-from graphs.order import topological_order
-from graphs.pairs import distinct_pairs
+from graphs.op_groups.grouping import untied
+from graphs.op_groups.whole_modules import WholeModules
 from graphs.problem import Problem
-from graphs.whole_modules import WholeModules
 
 LEAST = 1e-12  # seconds: of ops that take no time the number counts
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.pipelines.shapes import PipelineShape
-from envs.stages import Devices
+from envs.plans.stages import Devices
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written, listed

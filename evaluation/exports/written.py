@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.problem import Problem
 
 

@@ -24,7 +24,7 @@ from evaluation.gpu_check.card import Card, Row
 from evaluation.gpu_check.kernels import kernels, peaks
 from evaluation.gpu_check.moves import copies, one_card_twice, placements, processes
 from evaluation.gpu_check.steps import host, kinds, steps
-from graphs.catalogue import device as catalogue_device
+from graphs.devices.catalogue import device as catalogue_device
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from graphs.capture.examples import example_of, with_data
-from graphs.catalogue import device as catalogue_device
 from graphs.cluster import Cluster
+from graphs.devices.catalogue import device as catalogue_device
 
 Row = dict[str, float | str]  # what was measured in one case; keys that end in "_ms", "_us", "_gib" name the unit
 

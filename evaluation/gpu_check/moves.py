@@ -14,16 +14,16 @@ from envs.costs.costs import timed
 from envs.costs.profile_file import load_profile
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.issue_order import as_issued
-from envs.plan import Plan
-from envs.running.link_fits import fitted
+from envs.plans.plan import Plan
+from envs.running.measuring.link_fits import fitted
 from envs.simulation.simulator import simulate
 from evaluation.commands.graph_verbs import place, profile
 from evaluation.commands.process_run import run
 from evaluation.commands.running import parallelize
 from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
 from graphs.cluster import Cluster
+from graphs.files.load import load_graph
 from graphs.foundation import by_name
-from graphs.load import load_graph
 from graphs.problem import Problem
 
 PLACED = ("transformer", "rnnlm")  # of the small models

@@ -10,12 +10,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from envs.costs.costs import costs_of, timed
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from evaluation.commands.running import parallelize
 from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
-from graphs.load import load_graph
+from graphs.files.load import load_graph
 from graphs.problem import Problem
 
 GIB = 2**30

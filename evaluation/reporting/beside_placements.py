@@ -7,11 +7,11 @@ ops that order leaves nothing to gain, while data parallelism does not depend on
 from __future__ import annotations
 
 from envs.placed_models.issue_order import as_issued
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
-from evaluation.formatting import ratio, seconds
-from evaluation.reporting.step_summary import SAME, StepSummary
+from envs.timelines.timeline import Timeline
+from evaluation.records.formatting import ratio, seconds
+from evaluation.tables.step_summary import SAME, StepSummary
 from graphs.foundation.errors import InputError
 from placers.data_parallel import DataParallel
 

@@ -8,22 +8,22 @@ from functools import cached_property
 import numpy as np
 from markupsafe import Markup
 
-from envs.bounds import lower_bound
-from envs.plan_file import load_plan
-from envs.robustness import robustness
-from evaluation.comparison import Comparison
+from envs.files.plan_file import load_plan
+from envs.simulation.bounds import lower_bound
+from envs.simulation.robustness import robustness
+from evaluation.comparing.comparison import Comparison
+from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart
-from evaluation.formatting import seconds
-from evaluation.reporting.plan_table import plan_sentences, robustness_sentence
+from evaluation.records.formatting import seconds
+from evaluation.records.run_files import load_problem
 from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import RunData
 from evaluation.reporting.sections import Section, Tile, device_sheet, faster_tile, step_sheets, step_tiles
-from evaluation.reporting.step_summary import StepSummary
-from evaluation.run_files import load_problem
-from evaluation.simulated_plan import SimulatedPlan
-from evaluation.split_rows import split_rows
+from evaluation.tables.plan_table import plan_sentences, robustness_sentence
+from evaluation.tables.split_rows import split_rows
+from evaluation.tables.step_summary import StepSummary
 from graphs.foundation.errors import InputError
 
 TITLE = "The best plan, step by step"

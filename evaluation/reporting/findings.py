@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from evaluation import formatting
-from evaluation.comparison import Comparison
+from evaluation.comparing.comparison import Comparison
+from evaluation.records import formatting
 
 SAME = 0.005  # ratios this close to one are called equal
 MOST = 3  # problems named where a plan does not fit

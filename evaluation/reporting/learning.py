@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from evaluation.comparison import Comparison
+from evaluation.comparing.comparison import Comparison
 from evaluation.drawing.learning_curves import Curve, column, learning_curves
 from evaluation.reporting.run_data import Metrics, RunData
 from evaluation.reporting.sections import Section

@@ -17,9 +17,9 @@ from envs.costs.cost_models.roofline import Roofline
 from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, save_efficiencies
 from envs.costs.op_times import is_free
 from envs.costs.profile_file import Profile, ProfiledMachine
-from evaluation.formatting import numbers, ratio, seconds, share, table
-from evaluation.printed import Printed
-from evaluation.statistics import geometric_mean
+from evaluation.records.formatting import numbers, ratio, seconds, share, table
+from evaluation.records.printed import Printed
+from evaluation.records.statistics import geometric_mean
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluation.comparison import Comparison
-from evaluation.statistics import Estimate, estimate
+from evaluation.comparing.comparison import Comparison
+from evaluation.records.statistics import Estimate, estimate
 from graphs.op_graph import Floats
 
 # A rule may try a few of its own answers, as METIS does, but does not search from one to the next.

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evaluation.run_files import EvaluationFile, load_evaluation
+from evaluation.records.run_files import EvaluationFile, load_evaluation
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_links

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from evaluation.comparison import Comparison
+from evaluation.comparing.comparison import Comparison
 from evaluation.drawing.learning_curves import Curve
-from evaluation.formatting import NOTHING, ratio, seconds, share
+from evaluation.records.formatting import NOTHING, ratio, seconds, share
 from evaluation.reporting.joined_runs import JoinedRuns
 from evaluation.reporting.learning import (
     TRAINING_CURVES,

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from envs.timeline import Timeline
-from evaluation import formatting
-from evaluation.comparison import Comparison, step_texts
+from envs.timelines.timeline import Timeline
+from evaluation.comparing.comparison import Comparison, step_texts
 from evaluation.drawing.figures import page
+from evaluation.records import formatting
 from evaluation.reporting.cell_charts import bar, breakable, coded, key, strip, strip_axis
-from evaluation.reporting.plan_table import device_rows, state
-from evaluation.reporting.step_summary import SAME, StepSummary
-from evaluation.reporting.summary_rows import Rows, held_rows, sent_rows, time_rows
+from evaluation.tables.plan_table import device_rows, state
+from evaluation.tables.step_summary import SAME, StepSummary
+from evaluation.tables.summary_rows import Rows, held_rows, sent_rows, time_rows
 from graphs.foundation.files import write_whole
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "report.html.j2"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.commands.load_placer import load_placer
-from evaluation.compare import compare
-from evaluation.journal import records
-from evaluation.record import Failure, Record
+from evaluation.comparing.compare import compare
+from evaluation.records.journal import records
+from evaluation.records.record import Failure, Record
 from evaluation.studies.problems import Problems
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
@@ -22,9 +22,9 @@ from placers import default
 from placers.contract.placer import Placer
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.policy_file import WEIGHTS
-from training.checkpoint import TRAINER
 from training.recipe import Recipe
-from training.train import train
+from training.runs.checkpoint import TRAINER
+from training.runs.train import train
 
 
 def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> PolicyPlacer[Any]:

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from evaluation import formatting
 from evaluation.drawing.figures import drawn
-from evaluation.statistics import Estimate
+from evaluation.records import formatting
+from evaluation.records.statistics import Estimate
 from evaluation.studies.frame import cluster_of, graph_of
 from graphs.foundation.files import write_whole
 

@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from evaluation.record import Failure, Record
-from evaluation.statistics import Estimate, crossed, estimate, geometric_mean
+from evaluation.records.record import Failure, Record
+from evaluation.records.statistics import Estimate, crossed, estimate, geometric_mean
 from graphs.op_graph import Bools, Floats
 
 EQUAL_TIMES = 1e-3  # two step times with a smaller relative difference are equal

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from evaluation.provenance import Provenance
+from evaluation.records.provenance import Provenance
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.progress import progress_bar

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache, partial
 
 from envs.costs.costs import AUTO, timed
+from graphs.files.load import load_cluster, load_graph
+from graphs.files.suites import suite_specs
 from graphs.foundation.progress import progress
-from graphs.grouping import tie_ops
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
+from graphs.op_groups.grouping import tie_ops
 from graphs.problem import DEFAULT_ORDER, Problem
-from graphs.suites import suite_specs
 
 Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, get_type_hints
 
 import cyclopts
 
-from evaluation.record import Failure
+from evaluation.records.record import Failure
 from graphs.foundation import by_name
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError

@@ -41,10 +41,9 @@ _log = logging.getLogger("placelab")
 
 _FAMILIES = "graphs.families"
 _GRAPHS = Path(__file__).resolve().parents[1]
-_DECIDING = (
-    "*.py", "capture/*.py", "families/*.py", "foundation/*.py", "notation/affine.py", "notation/operator.py",
-    "notation/ranges.py",
-)  # fmt: skip
+_DECIDING = [
+    f"{folder}*.py" for folder in ("", "algorithms/", "capture/", "families/", "foundation/", "notation/", "op_groups/")
+]
 _LEFT_OVER = 3600.0  # seconds after which a file that was not written to its end never will be
 
 

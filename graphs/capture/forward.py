@@ -35,13 +35,13 @@ from graphs.autograd import Autograd, Checkpoint
 from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
+from graphs.capture.graph_draft import GraphDraft
 from graphs.capture.held import HeldDraft, held_by
 from graphs.capture.nested import first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
 from graphs.foundation.errors import InputError
-from graphs.graph_draft import GraphDraft
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
 

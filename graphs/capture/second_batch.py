@@ -1,7 +1,7 @@
 """Second batch: a model is captured with another batch, and two captures say what does not grow with it.
 
 Never with a batch of 1, for which PyTorch leaves out operations. A warning names a model that does not give the same
-ops with another batch; a rule (`graphs.batch.law_of`) then takes the place of the exact law.
+ops with another batch; a rule (`graphs.transforms.batch.law_of`) then takes the place of the exact law.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from graphs.batch import law_between
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
+from graphs.transforms.batch import law_between
 
 _log = logging.getLogger("placelab")
 

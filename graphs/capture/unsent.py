@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from graphs.notation.signatures import Signature
 from graphs.op_graph import Floats
-from graphs.signatures import Signature
 
 ATTENTION = "scaled_dot_product_attention"
 # Bytes per element of what these return in addition to their output, and save: a mask, statistics, indices.

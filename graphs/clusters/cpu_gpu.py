@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphs.catalogue import device, link
 from graphs.cluster import Cluster, check_count
-from graphs.topology import named_by_kind
+from graphs.devices.catalogue import device, link
+from graphs.devices.topology import named_by_kind
 
 CONFIGURATIONS = ("gpus=1", "gpus=2")
 

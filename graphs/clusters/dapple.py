@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphs.catalogue import device, link
 from graphs.cluster import Cluster
+from graphs.devices.catalogue import device, link
+from graphs.devices.topology import Level, hierarchical
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
-from graphs.topology import Level, hierarchical
 
 CONFIGURATIONS = ("testbed=A", "testbed=B", "testbed=C")
 

@@ -6,9 +6,9 @@ github.com/exo-explore/exo/issues/957 measures on five unequal Macs.
 
 from __future__ import annotations
 
-from graphs.catalogue import catalogue
 from graphs.cluster import Cluster
-from graphs.servers import Server, cluster_of_servers
+from graphs.devices.catalogue import catalogue
+from graphs.devices.servers import Server, cluster_of_servers
 
 CONFIGURATIONS = ("network=1gbe", "network=10gbe")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphs.catalogue import catalogue
 from graphs.cluster import Cluster
+from graphs.devices.catalogue import catalogue
+from graphs.devices.servers import Server, cluster_of_servers
 from graphs.foundation.by_name import spec_of
 from graphs.foundation.errors import located
-from graphs.servers import Server, cluster_of_servers
 
 CONFIGURATIONS = (
     "servers=rtx4090+rtx3060@pcie3x4,link=pcie4x16",

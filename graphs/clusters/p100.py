@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphs.catalogue import device, link
 from graphs.cluster import Cluster
+from graphs.devices.catalogue import device, link
 
 CONFIGURATIONS = ("devices=2", "devices=4", "devices=8")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphs.catalogue import device
 from graphs.cluster import Cluster
+from graphs.devices.catalogue import device
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 

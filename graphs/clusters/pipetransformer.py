@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphs.catalogue import device, link
 from graphs.cluster import Cluster
-from graphs.topology import Level, hierarchical
+from graphs.devices.catalogue import device, link
+from graphs.devices.topology import Level, hierarchical
 
 CONFIGURATIONS = ("servers=2,devices=8", "servers=1,devices=8")
 

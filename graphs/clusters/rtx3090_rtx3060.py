@@ -2,15 +2,15 @@
 
 Both cards have eight lanes of PCIe 4.0, as boards for desktop processors divide their sixteen among two slots. GeForce
 cards have no peer-to-peer access: what one sends to the other passes through the host's memory (see
-`graphs/catalogue.toml`). Many ask how to split a model on such pairs: github.com/oobabooga/textgen/issues/5009 with a
-3060 and a slower card, github.com/ggml-org/llama.cpp/issues/11864 with two unequal ones.
+`graphs/devices/catalogue.toml`). Many ask how to split a model on such pairs: github.com/oobabooga/textgen/issues/5009
+with a 3060 and a slower card, github.com/ggml-org/llama.cpp/issues/11864 with two unequal ones.
 """
 
 from __future__ import annotations
 
-from graphs.catalogue import catalogue
 from graphs.cluster import Cluster
-from graphs.servers import Server, cluster_of_servers
+from graphs.devices.catalogue import catalogue
+from graphs.devices.servers import Server, cluster_of_servers
 
 CONFIGURATIONS = ("link=pcie4x8", "link=pcie3x4")
 

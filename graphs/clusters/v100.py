@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphs.catalogue import device, link
 from graphs.cluster import Cluster
+from graphs.devices.catalogue import device, link
+from graphs.devices.topology import named_by_kind
 from graphs.foundation.errors import InputError
-from graphs.topology import named_by_kind
 
 CONFIGURATIONS = ("devices=4",)
 

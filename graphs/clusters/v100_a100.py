@@ -6,9 +6,9 @@ the work, as in github.com/yifding/hetseq/issues/11.
 
 from __future__ import annotations
 
-from graphs.catalogue import catalogue
 from graphs.cluster import Cluster
-from graphs.servers import Server, cluster_of_servers
+from graphs.devices.catalogue import catalogue
+from graphs.devices.servers import Server, cluster_of_servers
 
 CONFIGURATIONS = ("network=10gbe", "network=25gbe")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphs.catalogue import device, link
 from graphs.cluster import Cluster
-from graphs.topology import Level, hierarchical
+from graphs.devices.catalogue import device, link
+from graphs.devices.topology import Level, hierarchical
 
 CONFIGURATIONS = ("servers=2,devices=4,gbps=25", "servers=4,devices=4,gbps=100", "servers=2,devices=8,gbps=100")
 

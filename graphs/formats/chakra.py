@@ -1,6 +1,6 @@
 """Chakra execution traces (`*.et`): what one rank ran in a step, with how long it took, as an op graph.
 
-MLCommons' converter makes them of what PyTorch's profilers record, and placelab of plans (`envs.chakra_traces`).
+MLCommons' converter makes them of what PyTorch's profilers record, and placelab of plans (`envs.files.chakra_traces`).
 
 - Each node is an op, and how long it took becomes its `measured_seconds`.
 - Of a trace with kernels of a GPU, ops of the host take no time: they run ahead of the kernels.

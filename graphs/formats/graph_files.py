@@ -12,8 +12,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from graphs.batch import check_samples
 from graphs.batch_law import BatchLaw
+from graphs.files.graph_file import load_graph_file
 from graphs.formats import name_of
 from graphs.formats.msr import is_workload, load_workload
 from graphs.formats.onnx import load_onnx
@@ -21,8 +21,8 @@ from graphs.formats.pipedream import load_layer_profile
 from graphs.formats.pytorch_traces import what_it_is
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.graph_file import load_graph_file
 from graphs.op_graph import OpGraph
+from graphs.transforms.batch import check_samples
 
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx", ".et")
 _OF_BATCH = re.compile(r"(.+\.(?:json|json\.gz|txt)):batch=(\d+)")

@@ -28,8 +28,8 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
-from graphs.grouping import MERGED
 from graphs.op_graph import OpGraph
+from graphs.op_groups.grouping import MERGED
 
 VERSION = 1
 DOMAIN = "placelab"

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from envs.simulation.compiled import compiled
 from envs.simulation.simulator import Outcome, Simulator
+from graphs.algorithms.order import compressed_rows
 from graphs.op_graph import Floats, Ints
-from graphs.order import compressed_rows
 from graphs.problem import Problem
 from placers.solvers.list_scheduling import link_costs
 

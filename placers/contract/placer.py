@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import user_code
@@ -69,7 +69,7 @@ def as_result(found: object, placer: str, seed: int) -> PlacerResult:
         return PlacerResult(found, placer, seed)
     if not isinstance(found, PlacerResult) or not isinstance(found.plan, Plan):
         raise InputError(
-            f"placer {placer!r}: expected an envs.plan.Plan or an envs.placer_result.PlacerResult from `place`, got "
+            f"placer {placer!r}: expected a placelab.Plan or a placelab.PlacerResult from `place`, got "
             f"{type(found).__name__}"
         )
     return found

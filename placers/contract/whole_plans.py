@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from envs.objectives import is_pipelined
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph

@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from envs.objectives import Evaluator, evaluator_of
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads

@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
-from envs.bounds import work_bound
 from envs.costs.costs import costs_of
 from envs.pipelines.pipeline import LayerPipeline
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.prepared_problem import PreparedProblem
+from envs.simulation.bounds import work_bound
 from graphs.problem import Problem
 from placers.learned.policy import SavedPolicy, View
 

@@ -48,7 +48,7 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much of what search finds is imitated, before and during PPO (`training.labels`); all of this is ours.
+    """How much of what search finds is imitated before and during PPO (`training.learning.labels`). This is ours.
 
     Raises InputError for labels that are to be searched again, but never searched.
     """

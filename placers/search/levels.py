@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphs.grouping import tie_levels
 from graphs.op_graph import Ints
+from graphs.op_groups.grouping import tie_levels
 from graphs.problem import Problem
 
 RATIO = 4  # by which a level has fewer units than the next finer one

@@ -14,8 +14,8 @@ import numpy as np
 
 from envs.simulation.blueprint import Indices
 from envs.simulation.compiled import compiled_with_generator, inlined, subroutine
+from graphs.algorithms.order import compressed_rows
 from graphs.op_graph import Bools, Ints
-from graphs.order import compressed_rows
 from graphs.problem import Problem
 
 REGION = 10  # mean of the nodes that a region may have

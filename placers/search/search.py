@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from envs.prepared_problem import Incumbent
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.costs.costs import costs_of
-from envs.held_memory import HeldMemory, Room
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from envs.simulation.compiled import compiled
+from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named

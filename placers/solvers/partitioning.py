@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.held_memory import HeldMemory
 from envs.objectives import Evaluator, evaluator_of
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.held_memory import HeldMemory
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Bools, Ints
 from graphs.units import Units
 

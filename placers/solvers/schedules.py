@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.cluster import FREE
 from graphs.op_graph import Floats, Ints
-from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 
 TICKS = 2**26  # of time in a step, at most

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from envs.gym.iterative import Episode
 from envs.gym.observations import FEATURES
 from envs.gym.vector import simulate_together
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
+from graphs.files.splits import split
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.splits import split
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives, States
 from tests.benchmarks.figures import Figure, at_most, least_seconds
+from training.learning.reinforce import ReinforceTrainer
 from training.recipe import load_recipe
-from training.reinforce import ReinforceTrainer
 
 
 def measure(sizes: Sequence[int] = (64, 128), graphs: Sequence[OpGraph | str] | None = None) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from envs.gym.iterative import PlacetoEnv
 from envs.gym.pipeline_plans import PipelinePlanEnv
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
 from tests.benchmarks.figures import Figure, at_least, least_seconds, reported
 from tests.benchmarks.workloads import DEVICES, problem

@@ -8,13 +8,13 @@ import numpy as np
 
 from envs.costs.costs import timed
 from envs.expansion.expand import expand
-from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Expansion
-from envs.expansion.stage_grain import StageGrain
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.pipelines.grain.stage_grain import StageGrain
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import Simulator
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from tests.benchmarks.figures import Figure, at_most, least_seconds, reported

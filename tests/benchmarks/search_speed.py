@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from envs.objectives import evaluator_of
+from graphs.files.load import load_cluster, load_graph
+from graphs.files.suites import gdp12
 from graphs.foundation.progress import progress
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from graphs.suites import gdp12
 from placers.annealing import Annealing
 from placers.metis import Metis
 from placers.search.evaluations import Evaluations

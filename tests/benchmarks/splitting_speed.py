@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
-from placers.splitting.cuts import SplitAssignment, joint, recursive, refined, searched
-from placers.splitting.described_step import split_graph_of
-from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import TOFU, Splitting
-from placers.splitting.pricing import Prices, Pricing
-from placers.splitting.split_graph import SplitGraph
+from placers.splits.cuts import SplitAssignment, joint, recursive, refined, searched
+from placers.splits.described_step import split_graph_of
+from placers.splits.mesh import prices_of_links
+from placers.splits.options import TOFU, Splitting
+from placers.splits.pricing import Prices, Pricing
+from placers.splits.split_graph import SplitGraph
 from tests.benchmarks.figures import Figure, at_most, reported
-from tests.placers.splitting.networks import lstm, wide_resnet
+from tests.placers.splits.networks import lstm, wide_resnet
 
 MESH = (2, 2, 2)
 PUBLISHED = {"WResNet-152-10": 8.3, "RNN-10": 66.6}  # seconds (Wang et al. 2019, section 7)

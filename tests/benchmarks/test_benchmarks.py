@@ -26,7 +26,7 @@ from tests.benchmarks.figures import Figure, at_least, at_most, reported
 from tests.benchmarks.given_up import early_stop, retiming
 from tests.benchmarks.given_up.given_order import GivenOrder
 from tests.benchmarks.workloads import placements, problem
-from tests.placers.splitting.networks import mlp
+from tests.placers.splits.networks import mlp
 
 
 def test_a_figure_knows_whether_it_holds() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphs.cluster import Cluster, Device
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.op_graph import Ints, OpGraph
 from graphs.problem import Problem
 from placers.metis import Metis

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from graphs.cluster import GIB, Cluster
-from graphs.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.cluster_file import load_cluster_file, save_cluster
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
-from graphs.load import load_cluster
 
 SPECS = [
     f"{name}:{knobs}"

@@ -24,9 +24,9 @@ from placers.learned.lookup import learned_placers, trainer_of
 from placers.learned.policy_meta import load_meta
 from placers.learned.settings import Imitation, Ppo, Reinforce, Settings, WholePlans
 from tests.oracle.toys import random_graph, toy_cluster
-from training.finetune import FineTuned, FineTuner
 from training.recipe import SECTIONS, OrderStage, Recipe, Validation, load_recipe, recipe_names
-from training.train import TRAINERS, train
+from training.runs.finetune import FineTuned, FineTuner
+from training.runs.train import TRAINERS, train
 
 NAMES = learned_placers()
 NEW = "of_one_contract"

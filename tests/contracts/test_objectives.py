@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.objectives import evaluate_objective, evaluator_of
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.problems import problem_of
 from graphs.batch_law import BatchLaw

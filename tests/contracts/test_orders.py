@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
 from envs.orders import load_order, order_name, priorities_of
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from evaluation.identity import problem_digits
+from evaluation.records.identity import problem_digits
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats

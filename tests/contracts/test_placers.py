@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.bounds import lower_bound
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import simulate
 from evaluation.commands.load_placer import chosen_placers, divides_batch
 from graphs.cluster import Cluster, Device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.bounds import lower_bound, path_bound, work_bound
 from envs.costs.costs import costs_of
-from envs.plan import Plan
-from envs.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
+from envs.simulation.bounds import lower_bound, path_bound, work_bound
 from envs.simulation.simulator import Simulator, simulate
 from graphs.problem import Problem
 from tests.drawn import examples

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import placelab
-from envs.all_reduces import all_reduces
-from envs.chakra_traces import chakra_traces
-from envs.plan import Plan
-from envs.schedule import AllReduce, Schedule
+from envs.files.all_reduces import all_reduces
+from envs.files.chakra_traces import chakra_traces
+from envs.plans.plan import Plan
+from envs.plans.schedule import AllReduce, Schedule
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
+from graphs.files.load import load_cluster
 from graphs.formats.chakra import SECONDS, load_chakra
 from graphs.formats.chakra_messages import attributes, nodes_of
 from graphs.formats.chakra_nodes import NodeType
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers

@@ -162,7 +162,7 @@ def test_compile_all_compiles_every_function_once_for_all_that_they_are_given() 
     code = """
 import importlib, pickle
 from evaluation.compile_all import compile_all
-from envs.bounds import lower_bound
+from envs.simulation.bounds import lower_bound
 from envs.simulation.compiled import KERNELS
 from graphs.foundation.by_name import build
 from graphs.problem import Problem

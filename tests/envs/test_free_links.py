@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.bounds import lower_bound
-from envs.held_memory import HeldMemory, Room
+from envs.files.trace import trace_events
+from envs.simulation.bounds import lower_bound
+from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
-from envs.trace import trace_events
+from envs.timelines.timeline import Timeline
 from graphs.cluster import FREE, Cluster
-from graphs.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.topology import Level, joined
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.topology import Level, joined
 from placers.heft import Heft
 from placers.learned.features import observe
 from placers.learned.sequential.layout import RolloutLayout

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from envs.bounds import path_bound
+from envs.simulation.bounds import path_bound
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph

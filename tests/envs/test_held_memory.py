@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster

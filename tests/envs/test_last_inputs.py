@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from envs.last_inputs import LOCAL, NONE, Waits
 from envs.simulation.simulator import Simulator, simulate
+from envs.timelines.last_inputs import LOCAL, NONE, Waits
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.drawings import drawn_diamond

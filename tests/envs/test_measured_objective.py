@@ -11,7 +11,7 @@ from envs.gym.iterative import PlacetoEnv
 from envs.gym.one_shot import GdpEnv
 from envs.objectives import evaluator_of, measured
 from envs.objectives.measured import Machine
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -21,7 +21,7 @@ from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.search.moves import random_placements
 from tests.oracle.toys import random_graph, toy_cluster
-from training.finetune import FineTuner
+from training.runs.finetune import FineTuner
 
 RUNS = 6
 

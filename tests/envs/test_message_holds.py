@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from envs.simulation.simulator import Simulator, simulate
-from envs.step_shares import StepShares, message_holds
-from envs.timeline import Timeline
+from envs.simulation.step_shares import StepShares, message_holds
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.bounds import lower_bound, path_bound
+from envs.files.trace import trace_events
 from envs.prepared_problem import PreparedProblem
+from envs.simulation.bounds import lower_bound, path_bound
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
-from envs.trace import trace_events
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from envs.objectives import evaluate_objective, evaluator_of
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster

@@ -18,10 +18,10 @@ from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 from envs.gym.pipeline_observations import DEVICE_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, PAIR_COLUMNS
 from envs.gym.pipeline_plans import PipelinePlanEnv
 from envs.gym.pipeline_problem import PipelineProblem
-from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.plan import Plan
-from envs.schedule import Schedule
-from envs.stages import stages_of
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
+from envs.plans.stages import stages_of
 from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.plan_file import load_plan, save_plan
+from envs.files.plan_file import load_plan, save_plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph

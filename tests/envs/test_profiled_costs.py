@@ -17,8 +17,8 @@ from envs.costs.profiling import profile
 from envs.costs.timing import OpTimer, RefusedError, Sample
 from envs.simulation.simulator import Simulator
 from graphs.capture.op_calls import CapturedCalls, OpCall, TensorLike, distinct_ops, load_calls
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster

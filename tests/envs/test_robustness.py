@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.plan import Plan
-from envs.robustness import robustness
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
+from envs.simulation.robustness import robustness
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

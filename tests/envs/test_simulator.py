@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

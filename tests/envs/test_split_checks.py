@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.mesh import Mesh, coordinates, parts, spaces
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.plan_file import load_plan, save_plan
-from envs.schedule import Schedule
+from envs.files.plan_file import load_plan, save_plan
+from envs.plans.mesh import Mesh, coordinates, parts, spaces
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from graphs.notation.ranges import Range

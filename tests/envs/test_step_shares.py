@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from envs.expansion.expanded import Expansion, Role
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from envs.step_shares import SHARES, StepShares
-from envs.timeline import Timeline
+from envs.simulation.step_shares import SHARES, StepShares
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.drawn import examples

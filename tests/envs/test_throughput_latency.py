@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.objectives import evaluate_objective, evaluator_of, rate_of
-from envs.plan import Plan
-from envs.schedule import AS_READY, Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Schedule
 from envs.simulation.simulator import Simulator, simulate
 from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.cluster import GIB, Cluster, Device
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.plan import Plan
+from envs.files.trace import DEVICES, GROUPS, LINKS, PASSES, events_of_several, save_trace, save_traces, trace_events
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
-from envs.trace import DEVICES, GROUPS, LINKS, PASSES, events_of_several, save_trace, save_traces, trace_events
+from envs.timelines.timeline import Timeline
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.drawn import examples

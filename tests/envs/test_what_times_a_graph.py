@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import cost_model_of, costs_of, timed, timing
-from envs.plan_file import load_plan
+from envs.files.plan_file import load_plan
 from graphs.cluster import Cluster, Device
+from graphs.files.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
-from graphs.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.heft import Heft

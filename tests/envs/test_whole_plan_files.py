@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.plan_file import ScheduleSection, load_plan, read_plan, save_plan
-from envs.schedule import AllReduce, Recomputing, Schedule, Sharing, Update
+from envs.files.plan_file import ScheduleSection, load_plan, read_plan, save_plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import AllReduce, Recomputing, Schedule, Sharing, Update
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
-from graphs.grouping import tie_ops
 from graphs.op_graph import Ints
+from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
 from tests.envs.test_plan_file import NAMES, named, written, written_as
 from tests.oracle.toys import random_graph, toy_cluster

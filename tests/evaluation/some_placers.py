@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.placer_result import PlacerResult
+from envs.plans.placer_result import PlacerResult
 from graphs.problem import Problem
 
 

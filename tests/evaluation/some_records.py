@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from evaluation.record import Record
+from evaluation.records.record import Record
 
 LEARNED = "gdp:checkpoint=runs/demo"
 

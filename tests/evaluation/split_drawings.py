@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from evaluation.reporting.split_table import split_table
-from evaluation.split_rows import split_rows
+from evaluation.tables.split_rows import split_rows
+from evaluation.tables.split_table import split_table
 from graphs.foundation import by_name
 from graphs.notation.affine import variable
 from graphs.notation.operator import Access, tensor

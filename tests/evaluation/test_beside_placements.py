@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from envs.placed_models.issue_order import as_issued
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
-from evaluation.formatting import seconds
+from envs.timelines.timeline import Timeline
+from evaluation.records.formatting import seconds
 from evaluation.reporting.beside_placements import OTHER_KINDS, beside_placement
-from evaluation.reporting.step_summary import StepSummary, kind_of
+from evaluation.tables.step_summary import StepSummary, kind_of
 from graphs.batch_law import BatchLaw
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from placers.data_parallel import DataParallel
 from tests.envs.placed_models.models import captured
 from tests.papers.test_dapple import chain_of
-from tests.placers.planning.test_cuts import unequal
+from tests.placers.pipelines.test_cuts import unequal
 
 
 def chain(memory: float = np.inf) -> Timeline:

@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 import placelab
 from envs.costs.costs import costs_of, timed
 from envs.costs.profile_file import Profile, ProfiledMachine, load_profile, save_profile
-from envs.running.link_fits import Line
-from evaluation.calibration import Calibration, MessageSample, PassSample, RunnerSample, least_wrong, uneven_pipeline
-from graphs.cluster_file import load_cluster_file, save_cluster
+from envs.running.measuring.link_fits import Line
+from evaluation.measuring.calibration import (
+    Calibration,
+    MessageSample,
+    PassSample,
+    RunnerSample,
+    least_wrong,
+    uneven_pipeline,
+)
+from graphs.devices.cluster_file import load_cluster_file, save_cluster
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.evaluation.some_records import to_text

@@ -7,14 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from envs.placer_result import PlacerResult
-from envs.robustness import robustness
+from envs.plans.placer_result import PlacerResult
+from envs.simulation.robustness import robustness
 from envs.simulation.simulator import simulate
-from evaluation.compare import compare
-from evaluation.comparison import Comparison
-from evaluation.journal import records
-from evaluation.record import Record
-from evaluation.run_files import EvaluationFile, Notes, load_evaluation
+from evaluation.comparing.compare import compare
+from evaluation.comparing.comparison import Comparison
+from evaluation.records.journal import records
+from evaluation.records.record import Record
+from evaluation.records.run_files import EvaluationFile, Notes, load_evaluation
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

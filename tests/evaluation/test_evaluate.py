@@ -9,11 +9,11 @@ import pytest
 
 from envs.costs.costs import timed
 from evaluation.commands.evaluate import evaluate, finetune
-from evaluation.run_files import ProblemFile, load_evaluation, load_problem
+from evaluation.records.run_files import ProblemFile, load_evaluation, load_problem
+from graphs.files.graph_file import save_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
-from graphs.graph_file import save_graph
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph

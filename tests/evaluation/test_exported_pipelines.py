@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import placelab
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
 from evaluation.exports.formats import export_plan
 from evaluation.exports.module_keys import ModuleKeys

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import placelab
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.commands.arguments import ExportFormat
 from evaluation.commands.exporting import WITHOUT_MODEL
 from evaluation.exports.formats import OF_MODULES, OF_PLANS, export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.capture.examples import example_of
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
+from graphs.op_groups.whole_modules import WholeModules, tie_modules
 from graphs.problem import Problem
-from graphs.whole_modules import WholeModules, tie_modules
 from tests.envs.placed_models.models import Conv, gpt
 from tests.evaluation.row_model import WORDS, Residual, Row, row_on_four
 

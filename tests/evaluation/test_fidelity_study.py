@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import timed
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from evaluation.calibration import spread_plan, uneven_pipeline
+from evaluation.measuring.calibration import spread_plan, uneven_pipeline
 from evaluation.studies.fidelity.__main__ import Fidelity
 from evaluation.studies.fidelity.cases import MOVED, PLACERS, cases
 from evaluation.studies.fidelity.document import Agreement, FidelityFindings, save
@@ -25,8 +25,8 @@ from evaluation.studies.fidelity.measure import (
     plain_cluster,
 )  # fmt: skip
 from graphs.cluster import Cluster
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 
 

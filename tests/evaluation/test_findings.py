@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from evaluation.comparison import Comparison
+from evaluation.comparing.comparison import Comparison
 from evaluation.reporting.findings import findings, than, tuning_findings
 from tests.evaluation.some_records import LEARNED, SOME, record
 

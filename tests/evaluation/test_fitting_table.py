@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from evaluation.formatting import numbers, table
+from evaluation.records.formatting import numbers, table
 from tests.drawn import examples
 
 ROWS = [

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from evaluation import formatting
+from evaluation.records import formatting
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from evaluation.record import Failure, Record
+from evaluation.records.record import Failure, Record
 from evaluation.studies.frame import Frame
 from tests.evaluation.some_records import record
 

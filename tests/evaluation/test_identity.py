@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from evaluation.identity import problem_digits
+from evaluation.records.identity import problem_digits
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import timed
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.plan_file import ScheduleSection, load_plan
-from envs.schedule import Schedule
+from envs.files.plan_file import ScheduleSection, load_plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import RULES, simulate
 from evaluation.commands.load_placer import load_placer
-from evaluation.compare import compare
-from evaluation.journal import Journal, plans, records
-from evaluation.record import Record
+from evaluation.comparing.compare import compare
+from evaluation.records.journal import Journal, plans, records
+from evaluation.records.record import Record
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
@@ -81,7 +81,7 @@ def replace_seconds(record: Record) -> dict[str, object]:
 def test_a_record_of_other_rules_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = tmp_path / "j.jsonl"
     new_records(journal)
-    monkeypatch.setattr("evaluation.identity.RULES", RULES + 1)
+    monkeypatch.setattr("evaluation.records.identity.RULES", RULES + 1)
     assert len(new_records(journal)) == 1
 
 
@@ -341,7 +341,7 @@ def test_what_is_no_journal_is_refused_and_left_alone(content: str, sentence: st
 def test_a_second_process_is_refused_and_one_that_was_killed_is_forgotten(tmp_path: Path) -> None:
     journal = tmp_path / "j.jsonl"
     script = (
-        "import sys, time; from pathlib import Path; from evaluation.journal import Journal\n"
+        "import sys, time; from pathlib import Path; from evaluation.records.journal import Journal\n"
         "with Journal.open(Path(sys.argv[1])): print('open', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(

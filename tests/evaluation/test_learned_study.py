@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from evaluation.commands.load_placer import load_placer
-from evaluation.journal import JournalEntry
-from evaluation.record import Failure, Record
+from evaluation.records.journal import JournalEntry
+from evaluation.records.record import Failure, Record
+from evaluation.records.task import Task
 from evaluation.studies.learned import __main__ as learned
 from evaluation.studies.learned.__main__ import PLACERS, Learned
 from evaluation.studies.learned.claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
 from evaluation.studies.learned.document import DRAWN, save
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
 from evaluation.studies.problems import suite_problems
-from evaluation.task import Task
+from graphs.files.suites import suite_specs
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.suites import suite_specs
 from tests.evaluation.some_records import record as some_record
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import placelab
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from evaluation.exports.formats import export_plan
 from evaluation.exports.module_keys import ModuleKeys
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from tests.drawn import examples
 from tests.evaluation.row_model import WORDS, Row, row_on_four
 

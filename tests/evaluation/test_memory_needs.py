@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from evaluation.memory_needs import MemoryNeeds
-from evaluation.plan_memory import DeviceMemory, usual_plans
+from evaluation.comparing.memory_needs import MemoryNeeds
+from evaluation.tables.plan_memory import DeviceMemory, usual_plans
 from graphs.cluster import Cluster
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.gpipe import GPipe

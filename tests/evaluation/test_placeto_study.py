@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from evaluation.record import Record
-from evaluation.statistics import until
+from evaluation.records.record import Record
+from evaluation.records.statistics import until
 from evaluation.studies.pieces import SavedJob, load_pieces, load_size
 from evaluation.studies.placeto_generalisation import methods
 from evaluation.studies.placeto_generalisation.__main__ import Generalisation

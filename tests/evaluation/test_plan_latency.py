@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from envs.objectives.latency import Latency
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator
-from evaluation.compare import compare
-from evaluation.comparison import Comparison, comparison_tables
-from evaluation.plan_latency import PlanLatency
-from evaluation.simulated_plan import SimulatedPlan
+from evaluation.comparing.compare import compare
+from evaluation.comparing.comparison import Comparison, comparison_tables
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.tables.plan_latency import PlanLatency
 from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster
 from graphs.problem import Problem

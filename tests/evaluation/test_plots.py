@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.timeline_plots import _spans, save_steps
-from evaluation.formatting import seconds
+from evaluation.records.formatting import seconds
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from evaluation.commands.load_placer import load_placer
-from evaluation.compare import compare
-from evaluation.journal import plans
-from evaluation.provenance import Provenance, problems_sha256
+from evaluation.comparing.compare import compare
+from evaluation.records.journal import plans
+from evaluation.records.provenance import Provenance, problems_sha256
 from evaluation.studies.pieces import PROVENANCE, keep_size
 from graphs.foundation.machine import library_versions
 from graphs.problem import Problem

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from evaluation.published_models import configuration_table, configurations
+from evaluation.reporting.published_models import configuration_table, configurations
 
 
 def test_every_published_count_is_in_the_list() -> None:

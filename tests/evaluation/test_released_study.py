@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.journal import JournalEntry
-from evaluation.record import Failure, Record
+from evaluation.records.journal import JournalEntry
+from evaluation.records.record import Failure, Record
+from evaluation.records.task import Task
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.frame import Frame
 from evaluation.studies.problems import suite_problems
@@ -37,11 +38,10 @@ from evaluation.studies.released.parts import (
     part_of,
     profile_problems,
 )  # fmt: skip
-from evaluation.task import Task
+from graphs.files.suites import SUITES
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer, save_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.suites import SUITES
 from placers import default
 from tests.evaluation.some_records import record
 from tests.oracle.toys import random_graph, toy_cluster

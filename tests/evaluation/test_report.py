@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.plan_file import load_plan, save_plan
+from envs.files.plan_file import load_plan, save_plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from evaluation.comparison import Comparison
+from evaluation.comparing.comparison import Comparison
+from evaluation.records.run_files import EvaluationFile, Notes, ProblemFile, load_evaluation, load_problem
 from evaluation.reporting.report import write_report
 from evaluation.reporting.sections import placer_sheet, problem_sheet
-from evaluation.run_files import EvaluationFile, Notes, ProblemFile, load_evaluation, load_problem
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -63,8 +63,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
     spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
     write_document(spec, folder / "best.problem.json")
-    monkeypatch.setattr("evaluation.run_files.load_graph", lambda _, *, groups: problem.graph)
-    monkeypatch.setattr("evaluation.run_files.load_cluster", lambda _: problem.cluster)
+    monkeypatch.setattr("evaluation.records.run_files.load_graph", lambda _, *, groups: problem.graph)
+    monkeypatch.setattr("evaluation.records.run_files.load_cluster", lambda _: problem.cluster)
     return folder
 
 
@@ -184,7 +184,7 @@ def test_a_comparison_without_a_learned_placer_is_still_shown(run: Path) -> None
 
 
 def test_a_plan_that_no_longer_fits_its_graph_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.run_files.load_graph", lambda _, *, groups: random_graph(3, seed=1))
+    monkeypatch.setattr("evaluation.records.run_files.load_graph", lambda _, *, groups: random_graph(3, seed=1))
     assert "The plan cannot be drawn: " in text(report(run))
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import placelab
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from evaluation.exports.formats import export_plan
 from evaluation.exports.module_keys import ModuleKeys
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from tests.evaluation.row_model import Row, row_on_four
 
 

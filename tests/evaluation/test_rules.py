@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from evaluation.comparison import Comparison
+from evaluation.comparing.comparison import Comparison
 from evaluation.reporting.rules import RULES, BestRule, best_rules, speedup_over_rules
 from graphs.foundation import by_name
 from tests.evaluation.some_records import LEARNED, SOME, record

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 import placelab
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.drawing import split_plots
 from evaluation.drawing.split_plots import save_split_chart, split_chart
 from evaluation.drawing.timeline_plots import save_steps
-from evaluation.folding import FoldedLine, folded
-from evaluation.reporting.plan_table import schedule_sentence
-from evaluation.reporting.split_table import split_table
-from evaluation.split_rows import DividedTensor, SplitRow, SplitRows, split_rows
+from evaluation.tables.folding import FoldedLine, folded
+from evaluation.tables.plan_table import schedule_sentence
+from evaluation.tables.split_rows import DividedTensor, SplitRow, SplitRows, split_rows
+from evaluation.tables.split_table import split_table
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from evaluation.statistics import bootstrap_interval, estimate, geometric_mean
+from evaluation.records.statistics import bootstrap_interval, estimate, geometric_mean
 from graphs.op_graph import Floats
 
 

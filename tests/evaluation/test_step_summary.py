@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from markupsafe import escape
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from evaluation.alone import all_on_one, fastest_alone
 from evaluation.drawing.timeline_plots import save_steps
-from evaluation.reporting.plan_table import plan_table
-from evaluation.reporting.step_summary import StepSummary, device_times, largest_held, largest_sent
-from evaluation.reporting.summary_rows import held_rows, sent_rows, time_rows
+from evaluation.tables.alone import all_on_one, fastest_alone
+from evaluation.tables.plan_table import plan_table
+from evaluation.tables.step_summary import StepSummary, device_times, largest_held, largest_sent
+from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned

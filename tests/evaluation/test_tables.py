@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator, simulate
-from evaluation.comparison import Comparison, summary_table
-from evaluation.reporting.plan_table import link_shares, plan_sentences, plan_table, sent_bytes
-from evaluation.reporting.step_chart import StepChart
+from evaluation.comparing.comparison import Comparison, summary_table
+from evaluation.tables.plan_table import link_shares, plan_sentences, plan_table, sent_bytes
+from evaluation.tables.step_chart import StepChart
 from graphs.batch_law import BatchLaw
 from graphs.cluster import FREE
 from graphs.foundation.by_name import build

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from evaluation.record import Record
+from evaluation.records.record import Record
 from evaluation.studies.transfer import sets as transfer_sets
 from evaluation.studies.transfer.__main__ import (
     FROM_POLICY,
@@ -25,16 +25,16 @@ from evaluation.studies.transfer.__main__ import (
 )
 from evaluation.studies.transfer.sets import HOME, OTHERS, PROFILES, SUITES, home_problems, sets
 from evaluation.studies.transfer.tight_memory import least_peak, with_memory_of
+from graphs.files.load import load_cluster
+from graphs.files.splits import split
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.splits import split
 from tests.evaluation.some_records import record as some_record
 from tests.oracle.toys import random_graph
-from training.mixed_knobs import mixed_graphs
-from training.world.kinds import KINDS
+from training.problems.mixed_knobs import mixed_graphs
+from training.problems.random.kinds import KINDS
 
 record = partial(some_record, budget=1)
 

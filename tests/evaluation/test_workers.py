@@ -13,9 +13,9 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from envs.placer_result import PlacerResult
-from evaluation.compare import compare
-from evaluation.journal import plans
+from envs.plans.placer_result import PlacerResult
+from evaluation.comparing.compare import compare
+from evaluation.records.journal import plans
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating, Killing, Slow
@@ -102,7 +102,7 @@ def test_a_comparison_by_workers_equals_one_without(killed: str, tmp_path: Path)
 
 SLOW = """
 from pathlib import Path
-from evaluation.compare import compare
+from evaluation.comparing.compare import compare
 from tests.evaluation.some_placers import Slow
 from tests.evaluation.test_workers import problems
 if __name__ == "__main__":
@@ -130,7 +130,7 @@ def wait_for(reached: Callable[[], bool]) -> None:
 
 
 SCRIPT = """
-from evaluation.compare import compare
+from evaluation.comparing.compare import compare
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph
 {guard}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from examples import placeto_with_sb3, read_a_timeline
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import placelab
-from evaluation.run_files import load_evaluation
-from graphs.load import load_cluster, load_graph
+from evaluation.records.run_files import load_evaluation
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.learned.settings import Ppo
 from training.recipe import Recipe
-from training.train import train
+from training.runs.train import train
 
 NETWORKS = {
     "gdp": "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2",

@@ -20,15 +20,15 @@ import tomli_w
 
 import placelab
 from envs.costs.costs import load_cost_model
-from envs.plan_file import load_plan
+from envs.files.plan_file import load_plan
 from envs.simulation.simulator import simulate
 from evaluation.benchmark.problem_file import INDEX, Benchmark
 from evaluation.benchmark.submission import RECORDS, bench, pack
 from evaluation.commands.load_placer import load_placer
-from evaluation.journal import plans
+from evaluation.records.journal import plans
+from graphs.files.load import load_graph
 from graphs.foundation import code_in_files, documents
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from placelab.packages import HOME
 from placers.learned.policy_meta import META
 from tests.evaluation.benchmark import tiny
@@ -37,7 +37,7 @@ from tests.fuzz.mutations import JSON, TOML, _places
 from tests.fuzz.specimens import SPECIMENS, make_journal, make_policy, make_problem, make_whole_plan
 from tests.fuzz.uses import GRAPH, problem, text
 from training.recipe import load_recipe
-from training.run_folder import CONFIG, start_run
+from training.runs.run_folder import CONFIG, start_run
 
 CODE = "evil.py:build"
 RUNS = "runs none"
@@ -241,7 +241,7 @@ def test_the_journal_of_a_sweep_runs_no_code(folder: Path) -> None:
     pytest.importorskip("optuna")
     from optuna.distributions import CategoricalDistribution
 
-    from training.sweep import JOURNAL, Over, _next, _study
+    from training.runs.sweep import JOURNAL, Over, _next, _study
 
     study = _study(folder, "asked")
     study.ask({"ppo.reward": CategoricalDistribution([f"{CODE}:each=1", "log"])})

@@ -14,7 +14,7 @@ import torch
 import placelab
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import load_placer
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from placelab.verbs import VERBS
 from tests.front_door import command_line_page
 from tests.front_door.pages import PAGES, ROOT, blocks, commands

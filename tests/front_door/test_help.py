@@ -13,9 +13,9 @@ from evaluation.commands import command_line
 from evaluation.commands.flag_values import KINDS, OTHERS, completions, names_for
 from evaluation.commands.verb_help import EXAMPLES, FIRST_STEPS, HEADINGS
 from evaluation.commands.wording import in_flags
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.problem import OPTIMIZER_BYTES
 from placelab.verbs import VERBS
 from tests.placers.stand_in import release

@@ -17,7 +17,7 @@ from placelab.verbs import VERBS
 from tests.front_door.test_command_line import call
 from tests.fuzz.uses import CLUSTER, GRAPH
 from training.recipe import load_recipe
-from training.run_folder import start_run
+from training.runs.run_folder import start_run
 
 BRACKETS = "up[/down][red]:warning:[link=x]"
 CONTROLS = "a\x1b[31m\x1b]0;title\x07\r\x9b2J\u202eb"

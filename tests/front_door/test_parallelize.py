@@ -14,7 +14,7 @@ from torch import nn
 import placelab
 from envs.placed_models.copies import CopyOf
 from envs.placed_models.parallel import counted_copies
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.foundation.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 import placelab
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import with_micro_batches
+from graphs.files.graph_file import load_graph_file, save_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import DoesNotFitError, InputError
-from graphs.graph_file import load_graph_file, save_graph
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.contract.placer import Placer

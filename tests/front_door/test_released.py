@@ -8,7 +8,7 @@ import pytest
 
 import placelab
 from evaluation.commands import command_line
-from graphs import suites
+from graphs.files import suites
 from placelab.verbs import VERBS
 from placers import default
 from tests.placers.stand_in import release, stand_in
@@ -64,7 +64,9 @@ def test_compare_takes_it_alone_before_a_search_and_fine_tuned(capsys: pytest.Ca
 def test_evaluate_judges_it_on_the_test_split_of_its_recipe_and_writes_nothing(
     released: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("training.problem_sets.split", lambda families, which: [LAYERED] if which == "test" else [])
+    monkeypatch.setattr(
+        "training.problems.problem_sets.split", lambda families, which: [LAYERED] if which == "test" else []
+    )
     before = sorted(released.iterdir())
     records = call(capsys, "evaluate", "--placers", "heft,metis:seeds=2", "--budget", "4", "--seeds", "2")
     assert [(r["placer"], r["seed"]) for r in records] == [

@@ -11,11 +11,11 @@ from rich.console import Console
 from torch import nn
 
 import placelab
+from envs.files.trace import GROUPS
 from envs.running.processes import Workers
 from envs.running.reference import Difference
-from envs.trace import GROUPS
-from evaluation.measured_folder import PLAN, RESULT
-from evaluation.simulated_plan import SimulatedPlan
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.measuring.measured_folder import PLAN, RESULT
 from graphs.foundation.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

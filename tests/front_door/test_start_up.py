@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphs.graph_file import save_graph
+from graphs.files.graph_file import save_graph
 from tests.oracle.toys import random_graph
 
 ROOT = Path(__file__).resolve().parents[2]

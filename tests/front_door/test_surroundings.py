@@ -10,8 +10,8 @@ import matplotlib as mpl
 import pytest
 
 import placelab
+from graphs.files.load import load_graph
 from graphs.foundation import by_name
-from graphs.load import load_graph
 from tests.front_door.test_command_line import GRAPH, ROOT
 
 OWN = """

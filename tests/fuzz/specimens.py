@@ -9,26 +9,26 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from envs.chakra_traces import chakra_traces
 from envs.costs.costs import timed
 from envs.costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
 from envs.costs.profile_file import MeasuredOp, Profile, ProfiledMachine, save_profile
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.plan_file import save_plan
-from envs.schedule import Schedule
+from envs.files.chakra_traces import chakra_traces
+from envs.files.plan_file import save_plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.benchmark.submission import bench
-from evaluation.journal import Journal, JournalEntry
-from evaluation.record import Record
-from evaluation.run_files import EvaluationFile, ProblemFile, load_problem
-from graphs.cluster_file import save_cluster
+from evaluation.records.journal import Journal, JournalEntry
+from evaluation.records.record import Record
+from evaluation.records.run_files import EvaluationFile, ProblemFile, load_problem
+from graphs.devices.cluster_file import save_cluster
+from graphs.files.graph_file import save_graph
+from graphs.files.load import load_cluster
 from graphs.formats.chakra_messages import attribute, new, written
 from graphs.formats.onnx import save_onnx
 from graphs.foundation.documents import write_document
-from graphs.graph_file import save_graph
-from graphs.grouping import tie_ops
-from graphs.load import load_cluster
+from graphs.op_groups.grouping import tie_ops
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import Meta

@@ -12,24 +12,24 @@ import numpy as np
 from rich.console import Console
 
 from envs.costs.costs import timed
-from envs.plan_file import load_plan
+from envs.files.plan_file import load_plan
 from envs.simulation.simulator import simulate
 from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.submission import SubmissionFolder
 from evaluation.benchmark.verification import verify
+from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.exports.formats import OF_MODULES, OF_PLANS, export_plan
-from evaluation.journal import Journal, plans
-from evaluation.reporting.graph_summary import GraphSummary
-from evaluation.run_files import load_evaluation
-from evaluation.simulated_plan import SimulatedPlan
-from graphs.cluster_file import save_cluster
+from evaluation.records.journal import Journal, plans
+from evaluation.records.run_files import load_evaluation
+from evaluation.tables.graph_summary import GraphSummary
+from graphs.devices.cluster_file import save_cluster
+from graphs.files.graph_file import load_graph_file, save_graph
+from graphs.files.graph_source import graph_source
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
-from graphs.graph_file import load_graph_file, save_graph
-from graphs.graph_source import graph_source
-from graphs.load import load_cluster, load_graph
-from graphs.named_modules import named_modules
 from graphs.op_graph import OpGraph
+from graphs.op_groups.named_modules import named_modules
 from graphs.problem import Problem
 from placers.expert import Expert
 from placers.heft import build as heft

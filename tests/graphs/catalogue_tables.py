@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from graphs.catalogue import catalogue
+from graphs.devices.catalogue import catalogue
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
 TABLE = re.compile(r"<!-- table: (?P<name>\w+) -->\n(?:\|[^\n]*\n)*")

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
-from graphs.another_batch import with_batch
-from graphs.batch import grows, law_between, law_of, samples_of, weight_gradients
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
-from graphs.descriptions import descriptions_of
+from graphs.files.graph_file import save_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.formats.onnx import save_onnx
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.graph_file import save_graph
-from graphs.load import load_cluster, load_graph
+from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from graphs.subgraph import subgraph
+from graphs.transforms.another_batch import with_batch
+from graphs.transforms.batch import grows, law_between, law_of, samples_of, weight_gradients
 from tests.envs.expansion.pipelines import Pipeline
 from tests.oracle.toys import random_graph
 

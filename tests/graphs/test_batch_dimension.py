@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from envs.running.captured_program import CapturedProgram
 from envs.running.divided_batch import check_divisible
 from graphs.capture.examples import given_example
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 
 STEPS, SAMPLES, WIDTH = 6, 4, 8
 

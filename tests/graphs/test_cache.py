@@ -23,13 +23,13 @@ from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture import cache, sources
 from graphs.capture.cache import captured, clear, kept, kept_bytes, without_cache
 from graphs.capture.examples import Example
+from graphs.files.graph_source import graph_source
+from graphs.files.load import load_graph
 from graphs.foundation.cache_folder import VARIABLE, cache_folder
 from graphs.foundation.errors import InputError
-from graphs.graph_source import graph_source
 from graphs.held_tensors import HeldTensors
-from graphs.load import load_graph
+from graphs.notation.signatures import Signatures
 from graphs.op_graph import OpGraph
-from graphs.signatures import Signatures
 from tests.drawn import examples
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import random_graph
@@ -163,7 +163,7 @@ def test_a_law_takes_one_capture_more_when_it_is_asked_for(captures: list[str], 
 
 def test_a_kept_graph_is_checked_and_loaded_without_torch() -> None:
     load_graph(SPEC)
-    load = f"from graphs.graph_source import graph_source; graph_source({SPEC!r}).graph()"
+    load = f"from graphs.files.graph_source import graph_source; graph_source({SPEC!r}).graph()"
     code = f"import sys; {load}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.capture.forward import capture, traced_model
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 
 USER_FILE = Path(__file__).parents[1] / "fixtures" / "user_module.py"

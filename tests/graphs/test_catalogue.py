@@ -2,11 +2,11 @@
 
 import pytest
 
-from graphs.catalogue import Catalogue, CatalogueDevice, CatalogueLink, catalogue, device, link
 from graphs.cluster import GIB
+from graphs.devices.catalogue import Catalogue, CatalogueDevice, CatalogueLink, catalogue, device, link
+from graphs.devices.suggested_clusters import suggested
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
-from graphs.suggested_clusters import suggested
 
 # TFLOP/s in single precision without tensor cores, GB/s and GiB of memory, as the makers' data sheets have them
 DATA_SHEETS = {

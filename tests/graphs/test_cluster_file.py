@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphs.cluster import Cluster, Device
-from graphs.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.cluster_file import load_cluster_file, save_cluster
 from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import parse, written
 from tests.oracle.toys import toy_cluster

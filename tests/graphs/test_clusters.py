@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs.cluster import Cluster, Device
-from graphs.cluster_file import ClusterFile, load_cluster_file, save_cluster
+from graphs.devices.cluster_file import ClusterFile, load_cluster_file, save_cluster
+from graphs.devices.topology import Level, hierarchical
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
-from graphs.topology import Level, hierarchical
 
 TOY = Device("gpu", "gpu", 1.0, 1.0, 1.0)
 SPECS = [

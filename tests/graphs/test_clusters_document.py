@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from tests.graphs.catalogue_tables import DOCUMENT, document
 
 TEXT = DOCUMENT.read_text()

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components as of_scipy
 
-from graphs.components import Ints, connected_components
-from graphs.order import numbered_by_first
+from graphs.algorithms.components import Ints, connected_components
+from graphs.algorithms.order import numbered_by_first
 
 
 def expected(pairs: Ints, nodes: int) -> Ints:

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.batch import law_of
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.training_step import forward_pass, training_step
+from graphs.files.load import load_graph
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
-from graphs.freezing import first_layers, freeze, freeze_layers
-from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from graphs.transforms.batch import law_of
+from graphs.transforms.freezing import first_layers, freeze, freeze_layers
 from tests.drawn import examples
 from tests.oracle.toys import toy_cluster
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from envs.costs.costs import timed
 from envs.orders.program import ProgramOrder
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.autograd import Autograd
 from graphs.capture import tracing
@@ -26,9 +26,9 @@ from graphs.capture.examples import Example
 from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.training_step import training_step
+from graphs.files.graph_file import load_graph_file, save_graph
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.graph_file import load_graph_file, save_graph
-from graphs.load import load_cluster
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 from graphs.problem import PROGRAM, Problem
 from graphs.subgraph import subgraph

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphs.coarsening import coarsen
-from graphs.grouping import tie_ops
-from graphs.load import load_graph
+from graphs.files.load import load_graph
 from graphs.op_graph import OpGraph
+from graphs.op_groups.coarsening import coarsen
+from graphs.op_groups.grouping import tie_ops
 from tests.oracle.toys import toy_graph
 
 FAMILIES = ("rnnlm:layers=2,steps=4,hidden=8", "inception:blocks=4,width=4,image=32", "transformer:layers=2,width=16")

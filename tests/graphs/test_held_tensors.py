@@ -12,20 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from envs.costs.costs import timed
-from envs.held_memory import HeldMemory
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
-from graphs.another_batch import with_batch
 from graphs.capture.examples import Example
 from graphs.capture.forward import traced_example
 from graphs.capture.training_step import training_step
+from graphs.files.graph_file import load_graph_file, save_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.graph_file import load_graph_file, save_graph
 from graphs.held_tensors import HeldTensors
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import PROGRAM, Problem
+from graphs.transforms.another_batch import with_batch
 from tests.oracle.fake_step import held_by_step
 
 

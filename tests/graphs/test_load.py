@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from graphs.cluster_file import save_cluster
+from graphs.devices.cluster_file import save_cluster
+from graphs.files.graph_file import save_graph
+from graphs.files.graph_source import graph_source, graph_sources
+from graphs.files.load import load_cluster, load_clusters, load_graph
+from graphs.files.splits import split
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.graph_file import save_graph
-from graphs.graph_source import graph_source, graph_sources
-from graphs.load import load_cluster, load_clusters, load_graph
-from graphs.splits import split
 from tests.oracle.toys import random_graph, toy_cluster
 
 USER_FILE = Path(__file__).parents[1] / "fixtures" / "user_module.py"

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from graphs.capture.op_calls import TensorLike, distinct_ops, load_calls
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 
 TWO_TOWERS = f"{Path(__file__).parents[1] / 'fixtures' / 'user_module.py'}:two_towers"
 RNNLM = "rnnlm:layers=1,steps=3,hidden=4,batch=2,vocabulary=8"

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.order import Ints, is_acyclic, levels, ready_first, topological_order
-from graphs.pairs import distinct_pairs
+from graphs.algorithms.order import Ints, is_acyclic, levels, ready_first, topological_order
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.paths import earliest_starts, longest_remaining
 from tests.oracle.toys import random_graph
 

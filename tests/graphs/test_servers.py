@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.catalogue import catalogue, device, link
 from graphs.cluster import Cluster
-from graphs.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.catalogue import catalogue, device, link
+from graphs.devices.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.servers import Server, cluster_of_servers
+from graphs.devices.topology import Level, hierarchical
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
-from graphs.servers import Server, cluster_of_servers
-from graphs.topology import Level, hierarchical
 
 FEW_LINES = """
 [[servers]]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from graphs.files.load import load_cluster, load_suite
+from graphs.files.splits import split
+from graphs.files.suites import KEPT_ASIDE, SUITES, suite_specs
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_suite
-from graphs.splits import split
-from graphs.suites import KEPT_ASIDE, SUITES, suite_specs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_a_suite_is_found_before_a_model_is_captured(monkeypa
     def never(*args: object, **keywords: object) -> None:
         raise AssertionError("nothing may be captured")
 
-    monkeypatch.setattr("graphs.load.load_graph", never)
+    monkeypatch.setattr("graphs.files.load.load_graph", never)
     monkeypatch.setitem(SUITES, "small", lambda: (("layered:seed=0", "p100:devices=2"), ("layered", "p1000")))
     with pytest.raises(InputError, match="unknown suite 'gdp'; did you mean 'gdp12'"):
         load_suite("gdp12,gdp")

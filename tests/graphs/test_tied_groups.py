@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.simulation.simulator import Simulator
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.grouping import tie_levels, tie_ops
-from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_groups.grouping import tie_levels, tie_ops
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 

@@ -13,7 +13,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import NAMES, RUN, TRIED, check_names, missing_name
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKED_THERE = {"torch.distributed.pipelining.schedules"}  # in `envs/running/torch_schedules.py`
+CHECKED_THERE = {"torch.distributed.pipelining.schedules"}  # in `envs/running/pipelined/torch_schedules.py`
 
 
 def private_names(source: Path) -> Iterator[str]:

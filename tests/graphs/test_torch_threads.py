@@ -20,9 +20,9 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
-from training.finetune import FineTuner
-from training.ppo import PpoTrainer
-from training.reinforce import ReinforceTrainer
+from training.learning.ppo import PpoTrainer
+from training.learning.reinforce import ReinforceTrainer
+from training.runs.finetune import FineTuner
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 import placelab
 from envs.costs.costs import timed
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.capture.examples import Example, given_example
 from graphs.capture.forward import traced_example
 from graphs.capture.training_step import training_step
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import PROGRAM, Problem
 from tests.graphs.test_gradient_stops import trained

@@ -71,7 +71,7 @@ def test_a_file_holds_one_idea() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import graphs, envs", "import graphs.load, envs.simulation.simulator", "import placelab"]
+    "statement", ["import graphs, envs", "import graphs.files.load, envs.simulation.simulator", "import placelab"]
 )
 def test_what_needs_no_torch_does_not_import_it(statement: str) -> None:
     code = f"import sys; {statement}; sys.exit('torch' in sys.modules)"

@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from evaluation.commands.listing import KINDS, Listing
 from evaluation.commands.load_placer import classical_placers
-from evaluation.simulated_plan import SimulatedPlan
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from graphs.files.graph_source import graph_source
+from graphs.files.load import load_cluster
+from graphs.files.splits import split
+from graphs.files.suites import SUITES
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.plugins import installed as installed_points
-from graphs.graph_source import graph_source
-from graphs.load import load_cluster
 from graphs.problem import Problem
-from graphs.splits import split
-from graphs.suites import SUITES
 from placers.learned.lookup import placer_of
 from placers.learned.policy_meta import load_meta
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import Recipe
-from training.train import train
+from training.runs.train import train
 
 Install = Callable[[str, str, str], None]
 
@@ -43,7 +43,7 @@ PLACER = '''"""All on the first device."""
 
 from dataclasses import dataclass
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 
 BY_REQUEST = True
 

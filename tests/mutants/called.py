@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 import msgspec
 import pytest
 
-Function = str  # "graphs/order.py:12", by the first line of the function, its decorators among it
+Function = str  # "graphs/algorithms/order.py:12", by the first line of the function, its decorators among it
 
 
 class Called(msgspec.Struct):

@@ -65,13 +65,17 @@ def test_a_mutant_is_noticed_by_a_test_that_calls_its_function_and_leaves_no_tra
 
 
 def test_the_quickest_tests_that_call_a_function_are_tried_first() -> None:
-    mutant = Mutant("graphs/order.py", "order", 12, 15, 0, 15, 1, "a", "b")
+    mutant = Mutant("graphs/algorithms/order.py", "order", 12, 15, 0, 15, 1, "a", "b")
     called = Called(
-        {"slow.py": {"graphs/order.py:12"}, "quick.py": {"graphs/order.py:12"}, "other.py": {"graphs/order.py:40"}},
+        {
+            "slow.py": {"graphs/algorithms/order.py:12"},
+            "quick.py": {"graphs/algorithms/order.py:12"},
+            "other.py": {"graphs/algorithms/order.py:40"},
+        },
         {"slow.py": 9.0, "quick.py": 1.0, "other.py": 0.1},
     )
     assert covering(mutant, called) == ["quick.py", "slow.py"]
-    of_compiled = Mutant("graphs/order.py", "kernel", 90, 91, 0, 91, 1, "a", "b")
+    of_compiled = Mutant("graphs/algorithms/order.py", "kernel", 90, 91, 0, 91, 1, "a", "b")
     assert covering(of_compiled, called) == ["other.py", "quick.py", "slow.py"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.cluster import FREE, Cluster, Device
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.bounds import lower_bound
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem

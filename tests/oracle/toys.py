@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.costs.costs import Costs
-from envs.device_loads import Loads
+from envs.simulation.device_loads import Loads
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from graphs.batch import scaled
 from graphs.formats.pipedream import LayerProfile, load_layer_profile
 from graphs.foundation import by_name
 from graphs.problem import Problem
+from graphs.transforms.batch import scaled
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "dapple"
 PROFILED = {"vgg-19": 32, "bert-48": 2}  # model -> samples of the profile

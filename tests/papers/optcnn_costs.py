@@ -20,7 +20,7 @@ import pytest
 from graphs.formats.msr import load_workload
 from graphs.formats.pipedream import load_layer_profile
 from graphs.op_graph import Floats
-from placers.splitting.pairwise_costs import PairwiseCosts
+from placers.splits.pairwise_costs import PairwiseCosts
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 CONFIGURATIONS = ((1, 1), (1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2), (8, 1))

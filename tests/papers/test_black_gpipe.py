@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphs.cluster import Cluster, Device
+from graphs.files.load import load_graph
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.black_gpipe import BlackGPipe
-from placers.pipelining.bottleneck import LayerChain, partition
-from placers.pipelining.pipeline import Stage
+from placers.pipelines.published.bottleneck import LayerChain, partition
+from placers.pipelines.published.pipeline import Stage
 from tests.drawn import examples
 
 VGG = Path(__file__).parents[3] / "shared" / "data" / "blackgpipe" / "vgg19.json"

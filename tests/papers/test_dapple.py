@@ -17,12 +17,12 @@ from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
 from placers.dapple import Dapple
 from placers.pipedream import PipeDream
-from placers.pipelining.dapple_program import RATES, DappleProgram, Rates
-from placers.pipelining.device_policies import DeviceSets
-from placers.pipelining.overlapped import data_parallel_seconds
-from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
-from placers.pipelining.planner import Equations, planned
-from placers.pipelining.servers import Servers
+from placers.pipelines.published.dapple_program import RATES, DappleProgram, Rates
+from placers.pipelines.published.device_policies import DeviceSets
+from placers.pipelines.published.overlapped import data_parallel_seconds
+from placers.pipelines.published.pipeline import Chain, Pipeline, Stage, estimate
+from placers.pipelines.published.planner import Equations, planned
+from placers.pipelines.published.servers import Servers
 from tests.papers.dapple_profiles import PROFILED, problem_of, profile, without_input
 
 SIZES = {"A": (8, 8), "B": (1,) * 16}

@@ -8,11 +8,11 @@ import pytest
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
 from envs.simulation.simulator import simulate
-from placers.pipelining.device_policies import POLICIES, DeviceSets
-from placers.pipelining.on_devices import layer_stages
-from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
-from placers.pipelining.planner import Equations, planned
-from placers.pipelining.servers import Servers
+from placers.pipelines.published.device_policies import POLICIES, DeviceSets
+from placers.pipelines.published.on_devices import layer_stages
+from placers.pipelines.published.pipeline import Chain, Pipeline, Stage, estimate
+from placers.pipelines.published.planner import Equations, planned
+from placers.pipelines.published.servers import Servers
 from tests.papers.dapple_profiles import PROFILED, problem_of, profile
 
 GPUS, SIMULATED = 16, 20

@@ -9,16 +9,16 @@ import pytest
 
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.pipelining.latency import latency, pivot
-from placers.pipelining.pipeline import Chain, Stage, estimate
-from placers.pipelining.servers import Servers
+from placers.pipelines.published.latency import latency, pivot
+from placers.pipelines.published.pipeline import Chain, Stage, estimate
+from placers.pipelines.published.servers import Servers
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.papers.dapple_profiles import problem_of, profile
 from tests.papers.test_dapple import chain_of, every_pipeline, row

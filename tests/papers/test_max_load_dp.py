@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
+from graphs.files.graph_source import graph_source
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
-from graphs.graph_source import graph_source
-from graphs.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
-from placers.stages.contracted_graph import ContractedGraph
-from placers.stages.ideals import Ideals
-from placers.stages.split import best_split
+from placers.pipelines.cutting.contracted_graph import ContractedGraph
+from placers.pipelines.cutting.ideals import Ideals
+from placers.pipelines.cutting.split import best_split
 from tests.drawn import examples
 from tests.oracle.toys import device_loads, random_graph, toy_cluster
 

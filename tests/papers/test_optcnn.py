@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from placers.splitting.bucket_elimination import least
-from placers.splitting.elimination_order import min_fill_order
-from placers.splitting.node_elimination import MOST_ASSIGNMENTS, least_by_node_elimination, reduced
+from placers.splits.bucket_elimination import least
+from placers.splits.elimination_order import min_fill_order
+from placers.splits.node_elimination import MOST_ASSIGNMENTS, least_by_node_elimination, reduced
 from tests.papers.optcnn_costs import CONFIGURATIONS, layered, missing, profiles
 
 # nodes that node and edge eliminations leave, and the width by which bucket elimination goes

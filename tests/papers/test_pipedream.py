@@ -17,8 +17,8 @@ from graphs.cluster import Cluster, Device
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.pipelining.cuts import Cuts
-from placers.pipelining.replicated import Form, LinkLevel, ReplicatedStage, partition
+from placers.pipelines.published.cuts import Cuts
+from placers.pipelines.published.replicated import Form, LinkLevel, ReplicatedStage, partition
 from tests.drawn import examples
 from tests.papers.pipedream_profiles import DATA, chain_profile, profile
 

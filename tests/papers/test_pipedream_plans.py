@@ -7,14 +7,14 @@ import pytest
 
 from envs.expansion.expanded import Role
 from envs.simulation.simulator import simulate
-from graphs.batch import scaled
 from graphs.cluster import Cluster
 from graphs.clusters import p100_switches
 from graphs.formats.pipedream import LayerProfile
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.transforms.batch import scaled
 from placers.pipedream import PipeDream
-from placers.pipelining.pipedream_planner import on_groups
+from placers.pipelines.published.pipedream_planner import on_groups
 from tests.envs.expansion.pipelines import servers
 from tests.papers.pipedream_profiles import chain_profile, profile
 from tests.papers.test_pipedream import row

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem

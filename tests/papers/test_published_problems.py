@@ -11,8 +11,8 @@ import pytest
 
 import placelab
 from evaluation.commands.problems import problem_of
+from graphs.files.load import load_graph
 from graphs.formats.msr import load_workload
-from graphs.load import load_graph
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FILES = [

@@ -13,8 +13,8 @@ from graphs.formats.pipedream import load_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from placers.gpipe import GPipe
-from placers.stages.balance import block_partition, histogram_partition
-from placers.stages.chain import least_bottleneck
+from placers.pipelines.cutting.balance import block_partition, histogram_partition
+from placers.pipelines.cutting.chain import least_bottleneck
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.papers.pipedream_profiles import DATA
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.held_memory import HeldMemory
 from envs.objectives import evaluator_of
 from envs.prepared_problem import PreparedProblem
+from envs.simulation.held_memory import HeldMemory
 from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.search.moves import Moves, random_placements

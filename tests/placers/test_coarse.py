@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.sequential import coarse

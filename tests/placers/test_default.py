@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.load_placer import load_placer
 from graphs.foundation import by_name
@@ -21,7 +21,7 @@ from placers.learned.lookup import placer_of
 from placers.search.starts import MOST_SAMPLES, affordable, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release, stand_in
-from training.finetune import FineTuner
+from training.runs.finetune import FineTuner
 
 PROBLEM = Problem(random_graph(20, seed=1), toy_cluster(3, memory=1e9))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.bounds import lower_bound
 from envs.costs.costs import costs_of
-from envs.plan import Plan
+from envs.plans.plan import Plan
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.load_placer import classical_placers
 from graphs.foundation import by_name

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from envs.costs.cost_models.roofline import build as roofline
+from graphs.files.load import load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.problem import Problem
 from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.held_memory import HeldMemory, Room
+from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.heft import Heft, IdleTime

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from graphs.cluster import Cluster, Device
-from graphs.layer_names import op_layers
 from graphs.op_graph import OpGraph
+from graphs.op_groups.layer_names import op_layers
 from graphs.problem import Problem
 from placers.human_expert import HumanExpert, has_branches, in_order
 from tests.oracle.toys import toy_cluster

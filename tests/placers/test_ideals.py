@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from placers.stages.ideals import Ideals
+from placers.pipelines.cutting.ideals import Ideals
 
 
 def members(ideals: Ideals) -> list[list[int]]:

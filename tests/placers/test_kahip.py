@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError

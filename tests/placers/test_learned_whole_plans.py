@@ -14,8 +14,8 @@ from envs.pipelines.construction import Decision
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from evaluation.commands.load_placer import classical_placers, load_placer
 from graphs.cluster import Cluster
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
@@ -26,7 +26,7 @@ from placers.learned.whole_plans.placer import build
 from placers.learned.whole_plans.policy import DRAWN, KIND, MARGIN, WholePlansPolicy
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.oracle.toys import random_graph, toy_cluster
-from training.world.random_chains import CHAINS, random_chain
+from training.problems.random.random_chains import CHAINS, random_chain
 
 POLICY = WholePlansPolicy.new(KIND, 1)
 SEEDS = st.integers(0, 10_000)

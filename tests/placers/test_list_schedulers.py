@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.held_memory import HeldMemory, Room
+from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import Simulator, simulate
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.heft import Heft
 from placers.hill_climbing import HillClimbing

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
-from envs.held_memory import HeldMemory
 from envs.prepared_problem import PreparedProblem
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -18,7 +18,7 @@ from placers.learned.sequential.state import GIVEN, Rollouts, Sampling
 from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
-from training.world.random_problem import world_problems
+from training.problems.random.random_problem import world_problems
 
 LIVE = f"{NETWORK},live_outputs=true"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.held_memory import HeldMemory, Room
+from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import unit_seconds
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name

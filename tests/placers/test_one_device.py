@@ -15,7 +15,7 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK
-from training.ppo import PpoTrainer
+from training.learning.ppo import PpoTrainer
 
 DECIDES = f"{NETWORK},one_device=true"
 

@@ -30,8 +30,8 @@ from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
-from training.finetune import FineTuner
-from training.ppo import PpoTrainer
+from training.learning.ppo import PpoTrainer
+from training.runs.finetune import FineTuner
 
 ORDERS = f"{NETWORK},orders=true"
 

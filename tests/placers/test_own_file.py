@@ -7,10 +7,10 @@ import pytest
 
 from envs.costs.costs import load_cost_model
 from evaluation.commands.load_placer import chosen_placers, load_placer
-from evaluation.compare import compare
+from evaluation.comparing.compare import compare
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError, UserCodeError
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from tests.oracle.toys import random_graph, toy_cluster
@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from envs.costs.costs import Costs
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from graphs.cluster import Cluster, Device
 
 CARD = Device("gpu", "gpu", 1e12, 1e11, 1e9)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.held_memory import HeldMemory, Room
+from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import simulate
-from graphs.order import ready_first
+from graphs.algorithms.order import ready_first
 from graphs.problem import Problem
 from placers.heft import Heft
 from placers.peft import Peft, optimistic_costs

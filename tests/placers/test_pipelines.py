@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from placers.pipedream import PipeDream
-from placers.stages.chain import least_bottleneck
+from placers.pipelines.cutting.chain import least_bottleneck
 from tests.drawn import examples
 from tests.oracle.toys import toy_cluster, toy_graph
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from envs.costs.costs import unit_seconds
 from envs.simulation.simulator import simulate
 from evaluation.commands.load_placer import load_placer
-from graphs.another_batch import with_batch
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.freezing import first_layers, freeze_layers
-from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
-from placers.elastic.auto_dp import groups
-from placers.elastic.auto_pipe import balance, micro_batches, shortened, stage_sizes
-from placers.elastic.sub_layers import SubLayers
+from graphs.transforms.another_batch import with_batch
+from graphs.transforms.freezing import first_layers, freeze_layers
+from placers.pipelines.published.auto_dp import groups
+from placers.pipelines.published.auto_pipe import balance, micro_batches, shortened, stage_sizes
+from placers.pipelines.published.sub_layers import SubLayers
 from placers.pipetransformer import PipeTransformer
 
 EMBEDDING, ATTENTION, MLP, NORM, HEAD = 0.742656, 2.363904, 4.723968, 0.001536, 0.769  # ViT-B/16, millions

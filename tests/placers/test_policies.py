@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from envs.costs.cost_models.roofline import build as roofline
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError

@@ -3,12 +3,12 @@
 from statistics import geometric_mean
 
 from envs.simulation.simulator import simulate
-from evaluation.provenance import policy_sha256
+from evaluation.records.provenance import policy_sha256
+from graphs.files.load import load_cluster, load_graph
+from graphs.files.splits import split
+from graphs.files.suites import KEPT_ASIDE
 from graphs.foundation import by_name
-from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
-from graphs.splits import split
-from graphs.suites import KEPT_ASIDE
 from placers import default
 from placers.learned.policy_meta import load_meta
 from training.recipe import load_recipe

@@ -7,10 +7,10 @@ import pytest
 
 from envs.gym.iterative import PlacetoEnv
 from envs.objectives import Evaluator, evaluate_objective, evaluator_of
-from envs.plan import Plan
+from envs.plans.plan import Plan
+from graphs.files.graph_source import graph_source
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.graph_source import graph_source
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
@@ -22,8 +22,8 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.search.levels import levels_of
 from placers.search.starts import starts
 from tests.oracle.toys import random_graph, toy_cluster
-from training.finetune import FineTuner
-from training.reinforce import ReinforceTrainer
+from training.learning.reinforce import ReinforceTrainer
+from training.runs.finetune import FineTuner
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "msr" / "throughput"
 WORKLOADS = ("layer_bert24_training", "layer_gnmt_training", "layer_inceptionv3_training")

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError

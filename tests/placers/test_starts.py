@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError

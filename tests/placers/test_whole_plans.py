@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from envs.objectives import evaluate_objective
 from envs.pipelines.unit_order import pipeline_positions
-from envs.schedule import WHOLE_BATCH
+from envs.plans.schedule import WHOLE_BATCH
 from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.grouping import tie_ops
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
 from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe

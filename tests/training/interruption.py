@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.ppo import PpoMetrics, PpoTrainer
+from training.learning.ppo import PpoMetrics, PpoTrainer
 
 
 @contextmanager

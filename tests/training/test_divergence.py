@@ -14,11 +14,11 @@ from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from training.checkpoint import TRAINER
-from training.divergence import descend
-from training.finetune import FineTuner
+from training.learning.divergence import descend
 from training.recipe import Recipe, load_recipe
-from training.train import train
+from training.runs.checkpoint import TRAINER
+from training.runs.finetune import FineTuner
+from training.runs.train import train
 
 NETWORKS = {
     "gdp": "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2",

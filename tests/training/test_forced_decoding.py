@@ -8,14 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.state import FILLED
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from training.labels.forced_decoding import IMPOSSIBLE, likelihoods
+from training.learning.labels.forced_decoding import IMPOSSIBLE, likelihoods
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 

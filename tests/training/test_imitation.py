@@ -13,11 +13,11 @@ from placers.learned.sequential.layout import RolloutLayout, renamed_by_use
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from training.labels.demonstrations import Demonstrations
-from training.labels.improvement import improve_labels
-from training.model_card import model_card
-from training.ppo import PpoTrainer
+from training.learning.labels.demonstrations import Demonstrations
+from training.learning.labels.improvement import improve_labels
+from training.learning.ppo import PpoTrainer
 from training.recipe import load_recipe
+from training.runs.model_card import model_card
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from evaluation.journal import plans
+from evaluation.records.journal import plans
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = 600.0  # seconds, after which a process hangs
@@ -25,8 +25,8 @@ from placers.learned.settings import Imitation, Ppo
 from training import resources as resources_module
 from training import train as training
 from training.recipe import ProblemSet, Recipe, Validation
-from training.resources import Resources
-from training.world.settings import World
+from training.runs.resources import Resources
+from training.problems.random.settings import World
 
 training.CHECKPOINT_EVERY = 1
 resources_module.WORTH_SENDING = 0.0  # even small ones
@@ -40,11 +40,11 @@ recipe = Recipe(
 if __name__ == "__main__":
     out = Path({out!r})
     begun = (out / "config.toml").is_file()
-    training.train(recipe, out=out, seed=2, resume=begun, loggers=(), resources=Resources({workers}))
+    training.runs.train(recipe, out=out, seed=2, resume=begun, loggers=(), resources=Resources({workers}))
 """
 COMPARISON = """
 from pathlib import Path
-from evaluation.compare import compare
+from evaluation.comparing.compare import compare
 from tests.oracle.toys import random_graph, toy_cluster
 from graphs.problem import Problem
 

@@ -24,14 +24,14 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
-from training.checkpoint import restore_trainer, save_trainer
-from training.labels.equal_labels import keep_likeliest, renamings
-from training.labels.forced_decoding import likelihoods
-from training.labels.improvement import improve_labels
-from training.labels.schedule import LabelSchedule
-from training.ppo import PpoTrainer
-from training.resources import SHARED
-from training.rollouts import PpoProblem
+from training.learning.labels.equal_labels import keep_likeliest, renamings
+from training.learning.labels.forced_decoding import likelihoods
+from training.learning.labels.improvement import improve_labels
+from training.learning.labels.schedule import LabelSchedule
+from training.learning.ppo import PpoTrainer
+from training.learning.rollouts import PpoProblem
+from training.runs.checkpoint import restore_trainer, save_trainer
+from training.runs.resources import SHARED
 
 SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1)
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 import placelab
 from evaluation.commands import run_verbs
+from graphs.files.graph_file import save_graph
 from graphs.foundation.errors import InputError
-from graphs.graph_file import save_graph
 from tests.oracle.toys import random_graph
 from tests.placers.stand_in import stand_in
 from tests.training.test_run_folder import RECIPE, problems
 from training.loggers import LOGGERS, check_access, check_loggers, flat, opened
-from training.train import train
+from training.runs.train import train
 
 
 class FakeWandb(ModuleType):
@@ -125,7 +125,7 @@ def test_a_user_that_is_not_logged_in_is_told_before_anything_is_captured(
     services: tuple[FakeWandb, FakeMlflow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services[0].is_logged_in = False
-    monkeypatch.setattr("training.train.load_problems", pytest.fail)
+    monkeypatch.setattr("training.runs.train.load_problems", pytest.fail)
     monkeypatch.setattr("evaluation.commands.evaluate.problem_of", pytest.fail)
     sentence = "logger wandb: nobody is logged in; `wandb login`, or set WANDB_MODE=offline"
     with pytest.raises(InputError, match=sentence):

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graphs.files.splits import split
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
-from graphs.splits import split
 from tests.oracle.toys import random_graph
-from training import mixed_knobs as module
-from training.mixed_knobs import mixed_graphs, mixed_specs
-from training.problem_sets import load_problems
+from training.problems import mixed_knobs as module
+from training.problems.mixed_knobs import mixed_graphs, mixed_specs
+from training.problems.problem_sets import load_problems
 from training.recipe import ProblemSet
 
 

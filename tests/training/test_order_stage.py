@@ -18,10 +18,10 @@ from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
 from tests.training.small_problems import NETWORK as SMALL
 from tests.training.small_problems import PROBLEMS
-from training import order_stage
 from training.recipe import OrderStage, Recipe, Validation
-from training.run_folder import start_run
-from training.train import train
+from training.runs import order_stage
+from training.runs.run_folder import start_run
+from training.runs.train import train
 
 NETWORK = f"{SMALL},one_device=true"
 PLACING = Recipe(

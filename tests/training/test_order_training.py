@@ -9,9 +9,9 @@ import torch
 
 from envs.orders import priorities_of
 from envs.simulation.simulator import Simulator
-from evaluation.statistics import geometric_mean
+from evaluation.records.statistics import geometric_mean
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import Ints
 from graphs.parts import Parts
 from graphs.problem import Problem
@@ -19,7 +19,7 @@ from placers.learned.sequential.action import SequentialAction, SequentialBatch
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
 from placers.search.order_moves import LARGEST, SMALLEST
-from training.ppo import PpoTrainer
+from training.learning.ppo import PpoTrainer
 
 SEEN = (
     "inception:blocks=6", "rnnlm:layers=2,steps=10", "gnmt:layers=4,steps=8", "layered:seed=3,depth=16,breadth=4",

@@ -19,11 +19,11 @@ from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.settings import EpisodeRules, Ppo, Reinforce
 from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
-from training.checkpoint import TRAINER
-from training.finetune import FineTuned, FineTuner
+from training.learning.reinforce import ReinforceMetrics, ReinforceTrainer
 from training.recipe import Recipe, load_recipe
-from training.reinforce import ReinforceMetrics, ReinforceTrainer
-from training.train import train
+from training.runs.checkpoint import TRAINER
+from training.runs.finetune import FineTuned, FineTuner
+from training.runs.train import train
 
 NETWORK = "placeto:rounds=2,order=random"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.labels.preferences import HIGHEST_RATIO, preference
+from training.learning.labels.preferences import HIGHEST_RATIO, preference
 
 
 def of(likelihood: list[list[float]], seconds: list[list[float]]) -> float:

@@ -6,7 +6,7 @@ import pytest
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.errors import InputError
 from placers.learned.whole_plans.chain_view import ProblemChain
-from training.world.random_chains import CHAINS, DEVICES, LAYERS, SAMPLES, random_chain
+from training.problems.random.random_chains import CHAINS, DEVICES, LAYERS, SAMPLES, random_chain
 
 
 @pytest.mark.parametrize("kind", CHAINS)

@@ -19,14 +19,14 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo, Settings
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.small_problems import NETWORK, PROBLEMS
-from training.ppo import PpoTrainer
-from training.ranks import Ranks
+from training.learning.ppo import PpoTrainer
+from training.learning.ranks import Ranks
+from training.learning.reinforce import ReinforceTrainer
+from training.learning.shard import PartReport, ProblemShard
+from training.problems.random.renewed import RenewedProblems
+from training.problems.random.settings import World
 from training.recipe import OrderStage, Recipe, Validation
-from training.reinforce import ReinforceTrainer
-from training.shard import PartReport, ProblemShard
-from training.train import train
-from training.world.renewed import RenewedProblems
-from training.world.settings import World
+from training.runs.train import train
 
 RECIPE = Recipe(
     placer="sequential",
@@ -44,7 +44,7 @@ import signal
 import sys
 
 from training import train
-from training.ppo import PpoTrainer
+from training.learning.ppo import PpoTrainer
 
 train.CHECKPOINT_EVERY = 2
 update = PpoTrainer.update

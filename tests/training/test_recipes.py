@@ -11,17 +11,17 @@ import placelab
 from envs.rewards import Penalty, load_reward
 from envs.simulation.simulator import Outcome
 from evaluation.commands.command_line import run
+from graphs.files.graph_file import save_graph
 from graphs.foundation.errors import InputError, UserCodeError
-from graphs.graph_file import save_graph
 from placelab.verbs import VERBS
 from placers.learned.policy_meta import load_meta
 from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
-from training import problem_sets as module
-from training.model_card import model_card
-from training.problem_sets import check_problems, load_problems
+from training.problems import problem_sets as module
+from training.problems.problem_sets import check_problems, load_problems
 from training.recipe import FAMILIES, ProblemSet, Recipe, load_recipe
-from training.seeds import Trained
+from training.runs.model_card import model_card
+from training.runs.seeds import Trained
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
 SMALL = f"""

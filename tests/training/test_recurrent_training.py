@@ -18,11 +18,11 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from tests.training.interruption import stopped_after
-from training.advantage import DECAY, MovingAverage
-from training.finetune import FineTuned, FineTuner
-from training.ppo import PpoMetrics, PpoTrainer
+from training.learning.advantage import DECAY, MovingAverage
+from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.recipe import Recipe, load_recipe
-from training.train import train
+from training.runs.finetune import FineTuned, FineTuner
+from training.runs.train import train
 
 SPECS = {"colocrl": "colocrl:devices=2,hidden=32,positions=12", "hdp": "hdp:devices=2,hidden=32,groups=4"}
 REINFORCE = {

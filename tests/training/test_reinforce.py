@@ -15,9 +15,9 @@ from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives, States
 from placers.learned.settings import Reinforce
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
-from training import reinforce
-from training.advantage import surrogate
-from training.reinforce import ReinforceTrainer, returns_of
+from training.learning import reinforce
+from training.learning.advantage import surrogate
+from training.learning.reinforce import ReinforceTrainer, returns_of
 
 SMALL = "placeto:rounds=2"
 

@@ -17,10 +17,10 @@ from placers.learned.sequential.action import SequentialAction
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
-from training.advantage import gains_over
-from training.ppo import PpoTrainer
-from training.repairs import MOST_CHANGES, plans_to_repair
-from training.rollouts import PpoProblem
+from training.learning.advantage import gains_over
+from training.learning.ppo import PpoTrainer
+from training.learning.repairs import MOST_CHANGES, plans_to_repair
+from training.learning.rollouts import PpoProblem
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1,repairs=true"
 PROBLEMS = [Problem(random_graph(ops, seed=ops), toy_cluster(devices)) for ops, devices in ((30, 3), (12, 2), (20, 2))]

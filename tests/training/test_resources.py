@@ -16,12 +16,12 @@ from graphs.problem import Problem
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.bold import bold
-from training.labels.improvement import LabelSearch, improve_labels
+from training.learning.labels.improvement import LabelSearch, improve_labels
+from training.learning.rollouts import PpoProblem
+from training.problems.random.settings import World
 from training.recipe import ProblemSet, Recipe, Validation
-from training.resources import Resources, Sending
-from training.rollouts import PpoProblem
-from training.train import train
-from training.world.settings import World
+from training.runs.resources import Resources, Sending
+from training.runs.train import train
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1,transformer_layers=1"
 WORLD = World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))
@@ -42,7 +42,7 @@ ON_CARDS = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no
 def test_a_labelled_training_is_the_same_bytes_on_two_workers(
     worth: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.resources.WORTH_SENDING", worth)
+    monkeypatch.setattr("training.runs.resources.WORTH_SENDING", worth)
     for workers in (1, 2):
         train(LABELLED, out=tmp_path / str(workers), seed=1, resources=Resources(workers))
     for file in ("trainer.safetensors", "policy.safetensors", "metrics.jsonl", "validation.jsonl"):

@@ -17,13 +17,13 @@ from graphs.foundation.errors import InputError
 from graphs.problem import DEFAULT_ORDER, FIFO, Problem
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
-from training import train as module
-from training.checkpoint import TRAINER, read_state, write_state
-from training.metrics_file import appended_metrics
-from training.ppo import PpoMetrics, PpoTrainer
+from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.recipe import Recipe, load_recipe
-from training.run_folder import check_free, held, recipe_of
-from training.train import train
+from training.runs import train as module
+from training.runs.checkpoint import TRAINER, read_state, write_state
+from training.runs.metrics_file import appended_metrics
+from training.runs.run_folder import check_free, held, recipe_of
+from training.runs.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Recipe(
@@ -170,7 +170,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from graphs.foundation.errors import InputError
 from tests.training.test_run_folder import RECIPE, problems
-from training.train import train
+from training.runs.train import train
 recipe = replace(RECIPE, ppo=replace(RECIPE.ppo, updates=2000))
 resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_at_most}, {bytes_at_most}))
 try:

@@ -10,8 +10,8 @@ import pytest
 
 import placelab
 from graphs.foundation.errors import InputError
-from training.ppo import PpoMetrics, PpoTrainer
-from training.sweep import JOURNAL, Over, Sweep, sweep, worth
+from training.learning.ppo import PpoMetrics, PpoTrainer
+from training.runs.sweep import JOURNAL, Over, Sweep, sweep, worth
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """
@@ -84,8 +84,8 @@ def test_a_sweep_that_is_killed_goes_on_to_the_same_end(whole: Sweep, recipe: st
     code = f"""
 import os, signal
 from pathlib import Path
-from training.ppo import PpoTrainer
-from training.sweep import Over, sweep
+from training.learning.ppo import PpoTrainer
+from training.runs.sweep import Over, sweep
 original, count = PpoTrainer.update, [0]
 def killed(self):
     count[0] += 1

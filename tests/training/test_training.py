@@ -21,13 +21,13 @@ from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
-from training.advantage import NOT_FITTING, rewards, standardised
-from training.checkpoint import TRAINER
-from training.finetune import FineTuned, FineTuner
-from training.ppo import PpoTrainer
+from training.learning.advantage import NOT_FITTING, rewards, standardised
+from training.learning.ppo import PpoTrainer
 from training.ppo_rewards import load_ppo_reward
 from training.recipe import Recipe, load_recipe, recipe_names
-from training.train import train
+from training.runs.checkpoint import TRAINER
+from training.runs.finetune import FineTuned, FineTuner
+from training.runs.train import train
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
 DECODER = "sequential:width=16,sage_layers=1,heads=2,hidden=16"
@@ -188,7 +188,7 @@ def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(placer: st
 
 def _interrupting(given: list[Problem], updates: int) -> list[Problem]:
     """The same problems; Ctrl-C is pressed during an update."""
-    from training import ppo
+    from training.learning import ppo
 
     original, count = ppo.PpoTrainer.update, 0
 

@@ -18,10 +18,10 @@ from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
 from tests.training.small_problems import NETWORK, PROBLEMS
-from training.problem_sets import validation_problems
+from training.problems.problem_sets import validation_problems
 from training.recipe import Recipe, Validation, load_recipe
-from training.selection import NOT_FITTING, Selection
-from training.train import train
+from training.runs.selection import NOT_FITTING, Selection
+from training.runs.train import train
 
 RECIPE = Recipe(
     placer="sequential",

@@ -15,13 +15,13 @@ from placers.learned.settings import WholePlans
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ProblemChain
 from placers.learned.whole_plans.label_search import best_known, is_possible, named_alike
 from placers.learned.whole_plans.policy import WholePlansPolicy
-from training.checkpoint import read_state
-from training.problem_sets import load_problems, renewed_problems, validation_problems
+from training.learning.whole_plans import PlanLabelSearch, WholePlansTrainer
+from training.problems.problem_sets import load_problems, renewed_problems, validation_problems
+from training.problems.random.random_chains import CHAINS, random_chain
+from training.problems.random.settings import Chains, World
 from training.recipe import ProblemSet, Recipe, Validation
-from training.train import train
-from training.whole_plans import PlanLabelSearch, WholePlansTrainer
-from training.world.random_chains import CHAINS, random_chain
-from training.world.settings import Chains, World
+from training.runs.checkpoint import read_state
+from training.runs.train import train
 
 SMALL = Recipe(
     placer="whole_plans",
@@ -59,7 +59,7 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkey
         return original(self)
 
     monkeypatch.setattr(WholePlansTrainer, "imitate", interrupted)
-    monkeypatch.setattr("training.train.CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr("training.runs.train.CHECKPOINT_EVERY", 1)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "stopped")
     monkeypatch.undo()

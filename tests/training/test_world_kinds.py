@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.world.kinds import FEWEST_NODES, KINDS
-from training.world.numeric_kinds import SUM
-from training.world.shape import NO_WEIGHT, Shape, ShapeDraft
+from training.problems.random.kinds import FEWEST_NODES, KINDS
+from training.problems.random.numeric_kinds import SUM
+from training.problems.random.shape import NO_WEIGHT, Shape, ShapeDraft
 
 SEEDS = st.integers(0, 2**32)
 NODES = st.integers(FEWEST_NODES, 200)

@@ -15,13 +15,13 @@ from graphs.cluster import FREE
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.drawn import examples
-from training.world.kinds import KINDS
-from training.world.random_cluster import random_cluster
-from training.world.random_graph import GraphOrder, random_graph
-from training.world.random_memory import saving_plan
-from training.world.random_problem import random_problem, world_problems
-from training.world.renewed import RenewedProblems
-from training.world.settings import World
+from training.problems.random.kinds import KINDS
+from training.problems.random.random_cluster import random_cluster
+from training.problems.random.random_graph import GraphOrder, random_graph
+from training.problems.random.random_memory import saving_plan
+from training.problems.random.random_problem import random_problem, world_problems
+from training.problems.random.renewed import RenewedProblems
+from training.problems.random.settings import World
 
 SEEDS = st.integers(0, 2**32)
 SMALL = World(units=(8, 60))

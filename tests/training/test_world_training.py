@@ -15,13 +15,13 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
-from training.model_card import model_card
-from training.ppo import PpoTrainer
+from training.learning.ppo import PpoTrainer
+from training.problems.random.renewed import RenewedProblems
+from training.problems.random.settings import World
 from training.recipe import ProblemSet, Recipe, load_recipe
-from training.seeds import Trained
-from training.train import train
-from training.world.renewed import RenewedProblems
-from training.world.settings import World
+from training.runs.model_card import model_card
+from training.runs.seeds import Trained
+from training.runs.train import train
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 TINY = World(problems=6, renewed=1.5, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))
@@ -143,6 +143,6 @@ def test_seeds_of_a_world_alone_are_trained_and_described(tmp_path: Path) -> Non
     assert not torch.equal(weights(done.placers[0]), weights(done.placers[1]))
     folder = tmp_path / "run-seed1"
     card = model_card(load_meta(folder), load_recipe(str(folder / "config.toml")), folder)
-    assert "- Trained on random problems (`training/world/`), 6 at a time and 1.5 renewed per update: graphs of" in card
+    assert "- Trained on random problems (`training/problems/random/`), 6 at a time and 1.5 renewed per update" in card
     assert "Held out: fan, tiles." in card
     assert "tied into" not in card

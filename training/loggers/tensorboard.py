@@ -7,8 +7,8 @@ import socket
 import time
 from pathlib import Path
 
-from training.appended_file import AppendedFile
 from training.loggers import Scalars, Settings
+from training.loggers.appended_file import AppendedFile
 
 PACKAGE = "tensorboard"
 KEPT = "tensorboard"

@@ -2,7 +2,7 @@
 
 The `build` of each file returns a function of (plans,) step seconds over the problem's lower bound, which gives
 (plans,) rewards. The bound makes graphs of 20 ms and of 2 s count alike. What does not fit is paid by
-`training.advantage`.
+`training.learning.advantage`.
 """
 
 from __future__ import annotations

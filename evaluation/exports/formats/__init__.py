@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from evaluation.exports.formats import (
     chakra,
     deepspeed,

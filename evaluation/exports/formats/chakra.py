@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from envs.chakra_traces import chakra_traces
-from envs.plan import Plan
+from envs.files.chakra_traces import chakra_traces
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.exports.written import Written
 from graphs.problem import Problem

@@ -17,7 +17,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from envs.schedule import WHOLE_BATCH
+from envs.plans.schedule import WHOLE_BATCH
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written, listed

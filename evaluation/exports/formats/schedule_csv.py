@@ -7,8 +7,8 @@ pipeline_parallel_schedule, which is therefore one with as many stages on each.
 
 from __future__ import annotations
 
-from envs.plan import Plan
-from envs.running.schedule_rows import schedule_rows
+from envs.plans.plan import Plan
+from envs.running.pipelined.schedule_rows import schedule_rows
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

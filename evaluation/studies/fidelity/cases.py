@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.foundation import by_name
 from graphs.problem import Problem
 

@@ -13,22 +13,22 @@ import numpy as np
 from envs.costs.busy_machine import quiet_seconds
 from envs.costs.costs import timed
 from envs.costs.profile_file import Profile, save_profile
-from envs.plan import Plan
-from envs.running.link_fits import Line, calibrated
+from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
+from envs.running.measuring.link_fits import Line, calibrated
+from envs.running.measuring.profiled_step import StepTimer, profile_steps
 from envs.running.processes import ProcessError, Workers
-from envs.running.profiled_step import StepTimer, profile_steps
 from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
-from evaluation.calibration import message_sample, pass_sample, runner_sample, spread_plan, uneven_pipeline
+from evaluation.measuring.calibration import message_sample, pass_sample, runner_sample, spread_plan, uneven_pipeline
 from evaluation.studies.fidelity.cases import cases
 from evaluation.studies.pieces import PIECES, SavedJob
 from graphs.capture.op_calls import load_calls
 from graphs.cluster import Cluster
-from graphs.cluster_file import save_cluster
+from graphs.devices.cluster_file import save_cluster
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
-from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 
 FORMS = {"plain": "before calibration", "calibrated": "after calibration"}

@@ -20,11 +20,11 @@ from envs.running.processes import Workers
 from envs.running.training_job import Training
 from evaluation.studies.fidelity.measure import STEPS, calibrated_file, in_turns, problem_of, times_file
 from evaluation.studies.pieces import PIECES, SavedJob
+from graphs.files.load import load_cluster
 from graphs.foundation import by_name
-from graphs.load import load_cluster
 from graphs.problem import MEASURED
 from placers.learned.learned_placer import LearnedPlacer
-from training.finetune import FineTuner
+from training.runs.finetune import FineTuner
 
 TUNED = "tuned"  # folder
 SIMULATIONS = 500

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from evaluation.journal import records
-from evaluation.record import Failure
+from evaluation.records.journal import records
+from evaluation.records.record import Failure
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.learned.document import save
 from evaluation.studies.learned.suite import SuiteFindings

@@ -12,16 +12,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evaluation.comparison import FINETUNED, short_name
+from evaluation.comparing.comparison import FINETUNED, short_name
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
-from evaluation.record import Record
-from evaluation.statistics import geometric_mean
+from evaluation.records.record import Record
+from evaluation.records.statistics import geometric_mean
 from evaluation.studies.document import Plot, across_simulations, save_document
 from evaluation.studies.learned.claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
+from graphs.files.suites import SUITES
 from graphs.op_graph import Floats
 from graphs.problem import FIFO
-from graphs.suites import SUITES
 
 ALONE = ("default", "annealing")  # in addition to the fine-tuned ones, problem by problem
 DRAWN = {

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from evaluation.record import Failure, Record
-from evaluation.statistics import Estimate, crossed, geometric_mean, until
+from evaluation.records.record import Failure, Record
+from evaluation.records.statistics import Estimate, crossed, geometric_mean, until
 from evaluation.studies.frame import EQUAL_TIMES, Frame, faster
 from graphs.op_graph import Floats
 

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from evaluation.drawing.figures import GREY, ORANGE, SKY, drawn
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph

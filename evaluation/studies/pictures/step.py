@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from evaluation.commands.graph_verbs import place
 from evaluation.drawing.figures import BLUE, GREEN, ORANGE, drawn
 from graphs.op_graph import Bools, Phase

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from evaluation.comparison import FINETUNED
+from evaluation.comparing.comparison import FINETUNED
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE
-from evaluation.record import Record
+from evaluation.records.record import Record
+from evaluation.records.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.reporting.findings import SAME
-from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.document import save_document
 from evaluation.studies.frame import Frame
 from evaluation.studies.placeto_generalisation import methods

@@ -18,18 +18,18 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace as changed
 
-from evaluation.record import Record
+from evaluation.records.record import Record
 from evaluation.studies.comparisons import placed, trained
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured_problems
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
+from graphs.files.splits import split
 from graphs.problem import FIFO, Problem
-from graphs.splits import split
 from placers.learned.colocrl.policy import ColocRlPolicy
 from placers.learned.learned_placer import LearnedPlacer, PolicyPlacer
 from placers.learned.placeto.policy import PlacetoPolicy
-from training.finetune import FineTuner
 from training.recipe import ProblemSet, Recipe, load_recipe
+from training.runs.finetune import FineTuner
 
 Kind = Literal["reference", "rivals", "random", "placeto", "ppo", "terminal", "rnn", "scratch"]
 OF_A_SEED: tuple[Kind, ...] = ("rivals", "random", "placeto", "ppo", "terminal", "rnn", "scratch")

@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from evaluation.drawing.figures import BLUE, GREEN, ORANGE, PURPLE
-from evaluation.formatting import memory
-from evaluation.journal import records
-from evaluation.record import Record
-from evaluation.statistics import geometric_mean
+from evaluation.records.formatting import memory
+from evaluation.records.journal import records
+from evaluation.records.record import Record
+from evaluation.records.statistics import geometric_mean
 from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
 from evaluation.studies.problems import model_problem

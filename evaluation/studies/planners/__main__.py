@@ -19,17 +19,17 @@ from matplotlib.figure import Figure
 
 from envs.costs.costs import AUTO, timed
 from evaluation.drawing.figures import BLUE, ORANGE
-from evaluation.journal import records
-from evaluation.record import Record
-from evaluation.statistics import Estimate, estimate, geometric_mean
+from evaluation.records.journal import records
+from evaluation.records.record import Record
+from evaluation.records.statistics import Estimate, estimate, geometric_mean
 from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
 from evaluation.studies.problems import Problems, model_problem
 from evaluation.studies.study import Study, report, run
-from graphs.another_batch import with_batch
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
+from graphs.transforms.another_batch import with_batch
 
 PROFILED, CAPTURED = SOURCES = ("published profiles", "captured models")
 TESTBEDS = ("A", "B", "C")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, RED
-from evaluation.statistics import Estimate
+from evaluation.records.statistics import Estimate
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.document import Plot, across_simulations, save_document
 from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of

@@ -16,19 +16,19 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from envs.costs.costs import timed
-from evaluation.journal import records
-from evaluation.record import Failure, Record
+from evaluation.records.journal import records
+from evaluation.records.record import Failure, Record
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.frame import Against, Frame, family_of
 from evaluation.studies.problems import Problems, suite_problems
+from graphs.files.graph_source import graph_source
+from graphs.files.load import load_cluster, load_graph
+from graphs.files.suites import KEPT_ASIDE
 from graphs.formats.msr import is_workload
 from graphs.foundation.engine import Workers
-from graphs.graph_source import graph_source
-from graphs.grouping import tie_ops
-from graphs.load import load_cluster, load_graph
+from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
-from graphs.suites import KEPT_ASIDE
 
 GROUPS = 64
 FEW = 16  # simulations of placers that choose or search

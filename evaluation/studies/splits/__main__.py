@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
-from evaluation.journal import JournalEntry, plans
-from evaluation.plan_memory import DeviceMemory
-from evaluation.record import Record
+from envs.timelines.timeline import Timeline
+from evaluation.records.journal import JournalEntry, plans
+from evaluation.records.record import Record
 from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
 from evaluation.studies.problems import model_problem
 from evaluation.studies.study import Study, report, run
+from evaluation.tables.plan_memory import DeviceMemory
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 

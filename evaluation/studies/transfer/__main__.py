@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.commands.load_placer import load_placer
-from evaluation.compare import compare
-from evaluation.journal import records
-from evaluation.provenance import policy_folder
-from evaluation.record import Record
-from evaluation.statistics import Estimate, estimate
+from evaluation.comparing.compare import compare
+from evaluation.records.journal import records
+from evaluation.records.provenance import policy_folder
+from evaluation.records.record import Record
+from evaluation.records.statistics import Estimate, estimate
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.document import save_document
 from evaluation.studies.study import Study, names_in, report, run
@@ -30,7 +30,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from training.recipe import load_recipe
-from training.run_folder import CONFIG
+from training.runs.run_folder import CONFIG
 
 SEARCH, METIS = "annealing", "metis"
 SAMPLES = 16  # placements that a policy may simulate, in addition to its greedy one, which is not simulated

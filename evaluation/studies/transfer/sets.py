@@ -14,18 +14,18 @@ import numpy as np
 from evaluation.studies.problems import captured, suite_problems
 from evaluation.studies.released.parts import profile_problems
 from evaluation.studies.transfer.tight_memory import least_peak, with_memory_of
+from graphs.files.load import load_cluster
+from graphs.files.suites import KEPT_ASIDE, P100S
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.grouping import tie_ops
-from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
+from graphs.op_groups.grouping import tie_ops
 from graphs.problem import DEFAULT_ORDER, Problem
-from graphs.suites import KEPT_ASIDE, P100S
-from training.mixed_knobs import TRIES, mixed_graphs, mixed_specs
-from training.problem_sets import VALIDATION
-from training.world.kinds import KINDS
-from training.world.random_problem import world_problems
-from training.world.settings import World
+from training.problems.mixed_knobs import TRIES, mixed_graphs, mixed_specs
+from training.problems.problem_sets import VALIDATION
+from training.problems.random.kinds import KINDS
+from training.problems.random.random_problem import world_problems
+from training.problems.random.settings import World
 
 SEEDS = {"validation": 1, "test": 2}
 """Of the random problems by split: choices are made on the first, and the second is reported."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from envs.simulation.simulator import Simulator, simulate
 from graphs.problem import Problem
 from placers.annealing import Annealing
-from training.world.random_memory import saving_plan
+from training.problems.random.random_memory import saving_plan
 
 CUTS = 0.8, 0.9, 0.95, 0.98  # shares of the least peak so far: the memory of the next search, until none finds a plan
 SIMULATIONS = 1000  # of each search

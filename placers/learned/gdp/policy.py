@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from envs.costs.costs import costs_of
-from envs.held_memory import HeldMemory, Room
+from envs.simulation.held_memory import HeldMemory, Room
 from graphs.foundation import by_name
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphs.order import ready_first
+from graphs.algorithms.order import ready_first
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.grouping import tie_levels
 from graphs.op_graph import Ints
+from graphs.op_groups.grouping import tie_levels
 from graphs.problem import Problem
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.search.levels import RATIO, Levels, at_finest

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.held_memory import HeldMemory
 from envs.objectives import Evaluator
 from envs.prepared_problem import outcomes_of
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.bounds import path_bound, work_bound
 from envs.costs.costs import Costs
-from envs.held_memory import HeldMemory
+from envs.simulation.bounds import path_bound, work_bound
+from envs.simulation.held_memory import HeldMemory
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.paths import earliest_starts

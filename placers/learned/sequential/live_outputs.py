@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.bounds import path_bound, work_bound
 from envs.costs.costs import Costs
 from envs.orders import priorities_of
+from envs.simulation.bounds import path_bound, work_bound
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from envs.held_memory import HeldMemory
+from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Floats, Ints
 from graphs.problem import DEFAULT_ORDER, Problem
 

@@ -1,6 +1,6 @@
 """The search for the label of a problem: the best pipeline that is known, named as a construction names devices.
 
-A formula proposes pipelines, and a local search at the grain of stages improves them (`placers.planning`), within what
+A formula proposes pipelines, and a local search at the grain of stages improves them (`placers.pipelines`), within what
 a construction can make: its numbers of micro-batches, its orders of passes, replicas that split each micro-batch.
 """
 
@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from graphs.foundation.errors import InputError
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, SHARING, ProblemChain
-from placers.planning.budget import Spent, spending
-from placers.planning.local_search import PipelineSearch
-from placers.planning.moves import PipelineMoves
-from placers.planning.pipeline_evaluator import PipelineEvaluator, PipelineOutcome
-from placers.planning.proposals import Proposer
+from placers.pipelines.budget import Spent, spending
+from placers.pipelines.local_search import PipelineSearch
+from placers.pipelines.moves import PipelineMoves
+from placers.pipelines.pipeline_evaluator import PipelineEvaluator, PipelineOutcome
+from placers.pipelines.proposals import Proposer
 
 PROPOSED = 24  # pipelines of the formula; ours
 ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some

@@ -11,8 +11,8 @@ from functools import partial
 from typing import ClassVar
 
 from envs.pipelines.pipeline import LayerPipeline
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from envs.pipelines.construction import Decision
 from envs.pipelines.pipeline import LayerPipeline
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem

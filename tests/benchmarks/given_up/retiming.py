@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from tests.benchmarks.figures import Figure, reported
 from tests.benchmarks.workloads import DEVICES, placements, problem
 

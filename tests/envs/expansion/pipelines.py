@@ -10,9 +10,9 @@ import numpy as np
 
 from envs.expansion.expanded import Role
 from envs.pass_orders import Ranks
-from envs.plan import Plan
-from envs.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
-from envs.timeline import Timeline
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.step_shares import StepShares
-from envs.timeline import Timeline
+from envs.simulation.step_shares import StepShares
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.problem import Problem
 from tests.envs.drawings import drawn_rows

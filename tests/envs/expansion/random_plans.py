@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from envs.plan import Plan
-from envs.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
 from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem

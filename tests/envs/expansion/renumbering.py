@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from envs.plan import Plan
-from envs.schedule import Schedule, Sharing
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule, Sharing
 from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph
 from graphs.op_graph import RESIDENT, Ints, OpGraph
 from graphs.problem import Problem
 

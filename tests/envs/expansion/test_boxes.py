@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.expansion.boxes import adding, cover, moved, summands, volume, without
+from envs.expansion.shards.boxes import adding, cover, moved, summands, volume, without
 from graphs.notation.ranges import Box, Range, elements, intersection
 
 SIDE = 6

@@ -11,13 +11,13 @@ from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.servers import by_server
 from envs.expansion.shares import shared
-from envs.plan import Plan
-from envs.schedule import AllReduce
+from envs.plans.plan import Plan
+from envs.plans.schedule import AllReduce
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster, Device
+from graphs.devices.topology import Level, hierarchical
 from graphs.problem import Problem
-from graphs.topology import Level, hierarchical
 from tests.envs.expansion.pipelines import Pipeline, servers
 
 KINDS: tuple[AllReduce, ...] = ("ring", "direct", "hierarchical")

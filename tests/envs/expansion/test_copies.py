@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
-from envs.plan import Plan
-from envs.schedule import Schedule, Sharing
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule, Sharing
 from envs.simulation.simulator import Simulator, simulate
-from graphs.load import load_graph
+from graphs.files.load import load_graph
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers

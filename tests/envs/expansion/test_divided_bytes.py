@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.plan import Plan
-from envs.schedule import AllReduce, Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import AllReduce, Schedule
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from graphs.subgraph import subgraph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.expansion.expand import expand
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph, Phase

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
-from evaluation.reporting.plan_table import schedule_sentence
+from evaluation.tables.plan_table import schedule_sentence
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
-from graphs.descriptions import descriptions_of
-from graphs.load import load_graph
+from graphs.files.load import load_graph
+from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.envs.expansion.divided_graphs import ITEM, random_split

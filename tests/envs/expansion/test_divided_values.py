@@ -7,8 +7,8 @@ import pytest
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from graphs.problem import Problem
 from tests.envs.expansion.divided_computing import Sharded, Whole
 from tests.envs.expansion.divided_graphs import Net, convolutions, mlp, random_split

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Role
+from envs.pipelines.grain.expand_stages import expand_stages
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
-from graphs.another_batch import with_batch
-from graphs.freezing import freeze_layers
-from graphs.load import load_cluster, load_graph
+from envs.timelines.timeline import Timeline
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
+from graphs.transforms.another_batch import with_batch
+from graphs.transforms.freezing import freeze_layers
 from placers.pipetransformer import PipeTransformer
 
 PIPELINES = 2

@@ -12,11 +12,11 @@ from envs.expansion.buckets import gradient_bytes
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
-from envs.plan import Plan
-from envs.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
-from graphs.load import load_graph
+from envs.timelines.timeline import Timeline
+from graphs.files.load import load_graph
 from graphs.op_graph import SPARSE, OpGraph, Phase
 from graphs.problem import Problem
 from tests.drawn import examples

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from envs.costs.costs import timed
-from envs.expansion.expand_stages import expand_stages
-from envs.plan import Plan
-from envs.schedule import Schedule, Sharing
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule, Sharing
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.capture.examples import Example
 from graphs.capture.forward import traced_example
 from graphs.capture.training_step import training_step
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import PROGRAM, Problem
 from placers.data_parallel import ONE_BY_ONE

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.expansion.expand_stages import expand_stages
-from envs.plan import Plan
-from envs.schedule import AS_READY
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY
 from envs.simulation.simulator import Simulator, simulate
 from graphs.cluster import Cluster
 from tests.envs.expansion.pipelines import Pipeline, drawn, servers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from envs.expansion.expanded import Role
 from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.op_graph import Phase
 from graphs.problem import Problem

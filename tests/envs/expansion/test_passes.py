@@ -13,10 +13,10 @@ from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import FORWARD, PassLists
 from envs.pass_orders import Ranks
-from envs.plan import Plan
-from envs.schedule import AS_READY, Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Schedule
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

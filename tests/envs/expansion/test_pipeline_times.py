@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
-from graphs.load import load_graph
+from envs.timelines.timeline import Timeline
+from graphs.files.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Phase
 from graphs.problem import Problem

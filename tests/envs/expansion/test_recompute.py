@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from envs.expansion.expanded import Expansion, Role
-from envs.plan import Plan
-from envs.schedule import Recomputing, Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Recomputing, Schedule
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, drawn, servers

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import AUTO, timed
-from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Expansion
-from envs.expansion.stage_grain import StageGrain
-from envs.plan import Plan
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.pipelines.grain.stage_grain import StageGrain
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
-from graphs.load import load_cluster, load_graph
+from envs.timelines.timeline import Timeline
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from tests.envs.expansion.pipelines import Pipeline, servers

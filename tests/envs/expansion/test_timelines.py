@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.plan import Plan
-from envs.plan_file import load_plan
-from envs.schedule import Schedule
+from envs.files.plan_file import load_plan
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
-from envs.step_shares import SHARES, StepShares
-from envs.timeline import Timeline
-from evaluation.reporting.plan_table import plan_table
+from envs.simulation.step_shares import SHARES, StepShares
+from envs.timelines.timeline import Timeline
+from evaluation.tables.plan_table import plan_table
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.drawings import drawn_rows

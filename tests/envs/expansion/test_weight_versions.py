@@ -9,7 +9,7 @@ from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import BACKWARD, FORWARD, PassLists
-from envs.schedule import Sharing
+from envs.plans.schedule import Sharing
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from tests.drawn import examples

@@ -14,8 +14,8 @@ from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.written_graph import WrittenGraph, written
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RESIDENT, OpGraph
 from graphs.problem import Problem

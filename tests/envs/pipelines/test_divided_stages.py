@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import AUTO, timed
-from envs.expansion.expand_stages import expand_stages
-from envs.mesh import mesh_of
-from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
-from envs.plan import Plan
+from envs.plans.mesh import mesh_of
+from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.layer_names import unit_layers
-from graphs.load import load_cluster, load_graph
+from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
-from placers.splitting.stage_splits import SearchedSplits
+from placers.splits.stage_splits import SearchedSplits
 
 FIRST, SECOND, ALL = (0, 1), (2, 3), (0, 1, 2, 3)  # of a server each, and both
 Sets = tuple[tuple[tuple[int, ...], int], ...]  # of each stage the devices, and how many shards

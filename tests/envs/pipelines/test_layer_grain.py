@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import AUTO, timed
-from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.simulation.simulator import simulate
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.layer_names import unit_layers
-from graphs.load import load_cluster, load_graph
+from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
 from tests.papers.test_dapple import chain_of, row
 

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.parallel import run_by_plan
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 

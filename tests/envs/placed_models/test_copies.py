@@ -10,9 +10,9 @@ from envs.placed_models.autograd_step import as_autograd_runs
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.copies import Copy, CopyOf
 from envs.placed_models.parallel import counted_copies, run_by_plan
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MLP, MODELS, Run, captured, loss_of, random_run

@@ -10,12 +10,12 @@ from torch import nn
 from envs.placed_models.autograd_step import as_autograd_runs
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.issue_order import as_issued
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MODELS, captured, random_run

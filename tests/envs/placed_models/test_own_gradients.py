@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from envs.placed_models.call_placement import CallPlacement, on_calls
 from envs.placed_models.copies import Copier
 from envs.placed_models.parallel import UnknownCallWarning, run_by_plan
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import loss_of, random_run
 from tests.graphs.custom_functions import Doubled, Flat, InPlace, Reversal, Rounded, Swish

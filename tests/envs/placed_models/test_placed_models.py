@@ -15,12 +15,12 @@ from envs.placed_models.call_placement import on_calls
 from envs.placed_models.copies import CopyOf
 from envs.placed_models.parallel import UnknownCallWarning, counted_copies, run_by_plan
 from envs.placed_models.weight_gradients import deferred
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MLP, MODELS, captured, random_run
 

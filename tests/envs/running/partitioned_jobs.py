@@ -15,17 +15,17 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.mean_losses import MeanLosses
-from envs.running.partitioned_step import PartitionedStep
-from envs.running.parts_of_dtensors import DTensorCollective
+from envs.running.partitioned.partitioned_step import PartitionedStep
+from envs.running.partitioned.parts_of_dtensors import DTensorCollective
 from envs.running.processes import Process
 from envs.running.running_step import StepRecord
 from graphs.capture.examples import Example
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import BATCH, MLP, MODELS, Made
 

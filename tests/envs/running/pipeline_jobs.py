@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from envs.pass_orders import Ranks
-from envs.plan import Plan
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Schedule
 from envs.running.captured_program import CapturedProgram
-from envs.running.pipelined_step import PipelinedStep
+from envs.running.pipelined.pipelined_step import PipelinedStep
+from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated
 from envs.running.processes import Process
-from envs.running.replicated_step import ReplicatedStep, is_replicated
 from envs.running.running_step import RunningStep, Span, StepRecord
-from envs.schedule import AS_READY, Schedule
 from graphs.capture.examples import Example
 from graphs.families.gnmt import Translator
-from graphs.freezing import freeze_layers
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.problem import Problem
+from graphs.transforms.freezing import freeze_layers
 from tests.envs.placed_models.models import MODELS as COMMON
 from tests.envs.placed_models.models import WIDTH, WORDS, Made
 from tests.envs.running.trained_models import STOPPED, stopped

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
-from envs.running.op_step import OpStep
+from envs.running.op_by_op.op_step import OpStep
 from envs.running.processes import Process
 from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import LaidOut
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.running.trained_models import batch_of, called, example_of, program_of
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import Work
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.processes import Process

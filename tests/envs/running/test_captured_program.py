@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from envs.running.captured_program import CapturedProgram
-from envs.running.gradient_ops import GradientOps
+from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.program_part import ProgramPart
 from graphs.capture.examples import Example
 from graphs.capture.training_step import training_step

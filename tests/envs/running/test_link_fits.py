@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.running.link_fits import ALONE, WHILE_COMPUTED, WHILE_WAITED, Line, calibrated, fitted
+from envs.running.measuring.link_fits import ALONE, WHILE_COMPUTED, WHILE_WAITED, Line, calibrated, fitted
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from envs.running.link_speeds import MeasurePair, machine, reference_seconds
+from envs.running.measuring.link_speeds import MeasurePair, machine, reference_seconds
 from envs.running.processes import Workers
 
 

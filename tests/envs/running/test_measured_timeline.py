@@ -7,7 +7,7 @@ from hypothesis import given
 from envs.running.measured_timeline import RecordedStep, measured_timeline
 from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import Simulator
-from envs.timeline import Timeline
+from envs.timelines.timeline import Timeline
 from graphs.op_graph import Bools
 from graphs.problem import Problem
 from tests.oracle.strategies import Case, cases

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.processes import Workers
 from envs.simulation.simulator import LaidOut
-from graphs.freezing import freeze_layers
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.problem import Problem
+from graphs.transforms.freezing import freeze_layers
 from tests.envs.running.placed_runs import PlacedRun, Trained, assert_equal, laid_out, run_placed
 from tests.envs.running.trained_models import EXAMPLES, program_of
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
-from envs.running.parts_of_dtensors import OnParts
+from envs.running.partitioned.parts_of_dtensors import OnParts
 from envs.running.processes import Workers
 from envs.simulation.simulator import simulate
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.data_parallel import build as data_parallel

@@ -5,7 +5,7 @@ import pytest
 
 from envs.running.phase_times import by_phase
 from envs.simulation.simulator import simulate
-from graphs.load import load_cluster
+from graphs.files.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from placers.contract.placer import Placer

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Role
 from envs.pass_orders import PassKind
-from envs.plan import Plan
-from envs.running.pipelined_step import check_pipeline
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Schedule
+from envs.running.pipelined.pipelined_step import check_pipeline
+from envs.running.pipelined.schedule_rows import schedule_rows
+from envs.running.pipelined.stage_modules import stage_programs
 from envs.running.processes import Workers
-from envs.running.schedule_rows import schedule_rows
-from envs.running.stage_modules import stage_programs
-from envs.schedule import AS_READY, Schedule
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 from graphs.problem import Problem

@@ -17,11 +17,11 @@ from envs.costs.profile_file import load_profile
 from envs.costs.profiling import profile
 from envs.costs.timing import torch_threads
 from envs.expansion.shares import shared
-from envs.running.profiled_step import profile_steps
+from envs.running.measuring.profiled_step import profile_steps
 from graphs.capture.op_calls import CapturedCalls, distinct_ops, load_calls
 from graphs.cluster import Cluster
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.model_data import batches, seeded_example
 from envs.running.processes import Workers
 from envs.running.training_job import Training
-from graphs.load import load_cluster, load_graph
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
 from tests.drawn import examples
 

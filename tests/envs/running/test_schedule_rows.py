@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules
 
 from envs.pass_orders import Ranks
-from envs.plan import Plan
-from envs.running.schedule_rows import schedule_rows
-from envs.running.torch_schedules import schedule_of
-from envs.schedule import AS_READY, Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, Schedule
+from envs.running.pipelined.schedule_rows import schedule_rows
+from envs.running.pipelined.torch_schedules import schedule_of
 from graphs.foundation.errors import InputError
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from envs.plan import Plan
-from envs.running.gradient_ops import GradientOps
-from envs.running.layouts import TensorLayout
-from envs.running.op_step import step_order
-from envs.running.sent_tensors import SentTensors, sent_tensors
+from envs.plans.plan import Plan
+from envs.running.op_by_op.gradient_ops import GradientOps
+from envs.running.op_by_op.layouts import TensorLayout
+from envs.running.op_by_op.op_step import step_order
+from envs.running.op_by_op.sent_tensors import SentTensors, sent_tensors
 from envs.simulation.simulator import LaidOut
-from envs.timeline import Timeline
-from graphs.load import load_cluster
+from envs.timelines.timeline import Timeline
+from graphs.files.load import load_cluster
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.drawn import examples

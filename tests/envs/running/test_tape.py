@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from envs.plan import Plan
-from envs.running import tape
+from envs.plans.plan import Plan
 from envs.running.adam import Adam, AdamUpdate
 from envs.running.captured_program import CapturedProgram
-from envs.running.gradient_ops import GradientOps
-from envs.running.layouts import Packed, TensorLayout
-from envs.running.op_step import OpStep
-from envs.running.sent_tensors import sent_tensors
+from envs.running.op_by_op import tape
+from envs.running.op_by_op.gradient_ops import GradientOps
+from envs.running.op_by_op.layouts import Packed, TensorLayout
+from envs.running.op_by_op.op_step import OpStep
+from envs.running.op_by_op.sent_tensors import sent_tensors
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import Example
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.running.placed_runs import assert_equal, laid_out, run_placed

@@ -9,15 +9,15 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from envs.expansion.layout import Layout
-from envs.expansion.shards import Partition
-from envs.expansion.stored_weights import StoredWeights
-from envs.mesh import coordinates
-from envs.plan import Plan
-from envs.running.tensor_placements import Placements, TensorPlacements
-from envs.schedule import Schedule
-from graphs.descriptions import descriptions_of
+from envs.expansion.shards.shards import Partition
+from envs.expansion.shards.stored_weights import StoredWeights
+from envs.plans.mesh import coordinates
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
+from envs.running.partitioned.tensor_placements import Placements, TensorPlacements
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster
+from graphs.notation.descriptions import descriptions_of
 from graphs.problem import Problem
 from placers.optcnn import build as optcnn
 from placers.tensor_parallel import TensorParallel

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.measured_run import FIRST, MeasuredRun, run_plan
 from envs.running.processes import Workers
 from envs.running.training_job import Training
-from evaluation.measured_rows import device_rows, kind_rows, link_rows
+from evaluation.measuring.measured_rows import device_rows, kind_rows, link_rows
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from tests.envs.running.pretended import pretended
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.measured_run import run_plan
@@ -19,9 +19,9 @@ from envs.running.training_job import Training, UnplacedJob
 from envs.running.ways import check_can_run, check_model, step_of
 from evaluation.commands.load_placer import load_placer
 from evaluation.commands.problems import problem_of
-from evaluation.reporting.measured_table import measured_sentences
+from evaluation.measuring.measured_table import measured_sentences
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.problem import Problem
 from placers.contract.placer import as_result
 

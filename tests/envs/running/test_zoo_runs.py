@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.plan import Plan
+from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.measured_run import run_plan
 from envs.running.model_data import batches, seeded_example

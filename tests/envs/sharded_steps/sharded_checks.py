@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from envs.expansion.expanded import Expansion
-from envs.mesh import Mesh, length
-from graphs.descriptions import descriptions_of
+from envs.plans.mesh import Mesh, length
+from graphs.notation.descriptions import descriptions_of
 from graphs.notation.ranges import elements
 from graphs.op_graph import OpGraph
 from tests.envs.sharded_steps.small_models import Trained

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from envs.expansion.expand import expand
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from graphs.capture.training_step import training_step
 from graphs.problem import Problem
 from tests.envs.sharded_steps.sharded_checks import check, divided_at_random

@@ -9,17 +9,17 @@ import torch
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
-from envs.mesh import length
-from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.plans.mesh import length
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.splitting.cuts import joint
-from placers.splitting.described_step import plan_of, split_graph_of
-from placers.splitting.mesh import best_mesh
-from placers.splitting.options import TOFU, Splitting
-from placers.splitting.pricing import Prices, Pricing
+from placers.splits.cuts import joint
+from placers.splits.described_step import plan_of, split_graph_of
+from placers.splits.mesh import best_mesh
+from placers.splits.options import TOFU, Splitting
+from placers.splits.pricing import Prices, Pricing
 from tests.envs.expansion.test_collectives import two_servers
 from tests.envs.sharded_steps.sharded_checks import check, divided_at_random
 from tests.envs.sharded_steps.small_models import MODELS, as_whole, residual, trained

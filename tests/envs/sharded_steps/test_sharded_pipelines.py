@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
-from envs.plan import Plan
-from envs.schedule import AllReduce, Schedule
+from envs.plans.plan import Plan
+from envs.plans.schedule import AllReduce, Schedule
 from graphs.problem import Problem
 from tests.envs.sharded_steps.sharded_checks import check, divided_at_random
 from tests.envs.sharded_steps.small_models import Perceptron, Trained, as_whole

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from envs.plan_file import load_plan
+from envs.files.plan_file import load_plan
 from envs.simulation.simulator import simulate
 from evaluation.benchmark.best_known import best_known, update_best, verify_best, write_best
 from evaluation.benchmark.leaderboard import SUBMISSIONS, in_cell, load_submissions, sections, write_leaderboard
@@ -16,7 +16,7 @@ from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.quality_plot import unbeaten
 from evaluation.benchmark.submission import SubmissionFolder, bench
 from evaluation.benchmark.verification import VerifiedRow, check_entry, check_suite, row_of
-from evaluation.statistics import estimate
+from evaluation.records.statistics import estimate
 from graphs.foundation import by_name
 from tests.evaluation.benchmark import tiny
 

@@ -12,7 +12,7 @@ from evaluation.benchmark.packed import PackedEntry, load_packed, save_packed
 from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.submission import PACKED, RECORDS, SubmissionFolder, bench, pack
 from evaluation.benchmark.verification import verify
-from evaluation.journal import JournalEntry
+from evaluation.records.journal import JournalEntry
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from tests.evaluation.benchmark import tiny

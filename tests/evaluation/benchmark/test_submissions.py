@@ -19,7 +19,7 @@ from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.submission import PACKED, RECORDS, SUBMISSION, SubmissionFolder, bench, pack
 from evaluation.benchmark.verification import row_of, verify
 from evaluation.commands.load_placer import load_placer
-from evaluation.journal import JournalEntry
+from evaluation.records.journal import JournalEntry
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evaluation.benchmark.freezing import freeze
 from evaluation.benchmark.suites import Suite
-from graphs.suites import Pairs
+from graphs.files.suites import Pairs
 
 NAME = "tiny-bench-1"
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / NAME

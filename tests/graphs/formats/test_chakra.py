@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import placelab
+from graphs.files.load import load_cluster, load_graph
 from graphs.formats.chakra import load_chakra
 from graphs.formats.chakra_messages import attribute, attributes, new, nodes_of, written
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph
 from tests.drawn import examples
 
 # GlobalMetadata(version="0.0.4"), Node(id=3, name="a", type=COMP_NODE, data_deps=[1, 2], duration_micros=300,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
 from envs.simulation.simulator import Simulator
+from graphs.files.load import load_graph
 from graphs.formats.msr import Workload, load_workload, save_workload
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.op_graph import Phase
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "msr"

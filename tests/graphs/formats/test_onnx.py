@@ -15,9 +15,9 @@ from torch import nn
 
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
+from graphs.files.load import load_graph
 from graphs.formats.onnx import load_onnx, save_onnx
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 from placelab import show
 from tests.drawn import examples

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from graphs.files.load import load_graph
 from graphs.formats.onnx import load_onnx
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
 
 if TYPE_CHECKING:
     import onnx

@@ -2,8 +2,8 @@
 
 import pytest
 
+from graphs.files.load import load_graph
 from graphs.foundation import by_name
-from graphs.load import load_graph
 from tests.graphs.notation.coverage import coverage, described_ops
 from tests.oracle.toys import random_graph
 

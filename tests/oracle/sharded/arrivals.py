@@ -11,9 +11,9 @@ from functools import cached_property
 import torch
 
 from envs.expansion.expanded import Expansion, Role
-from envs.expansion.shards import Partition
-from envs.expansion.stored_weights import StoredWeights
-from graphs.described import Source
+from envs.expansion.shards.shards import Partition
+from envs.expansion.shards.stored_weights import StoredWeights
+from graphs.notation.described import Source
 from graphs.notation.ranges import Box, elements, intersection, shape_of
 from graphs.op_graph import Phase
 from tests.oracle.sharded.boxed import Boxed, added, cut_out, joined

@@ -16,10 +16,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from envs.expansion.shards import Partition, Shards
-from graphs.described import Described, Source
+from envs.expansion.shards.shards import Partition, Shards
 from graphs.foundation.errors import InputError
 from graphs.notation.affine import Affine
+from graphs.notation.described import Described, Source
 from graphs.notation.factored import FactoredGraph, FactoredOp
 from graphs.notation.operator import Access, Space, Statistic
 from graphs.notation.ranges import Range, shape_of

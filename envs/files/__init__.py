@@ -1,0 +1,1 @@
+"""Files of plans, and simulated steps in the formats of other programs."""

@@ -1,0 +1,1 @@
+"""Plans: what is decided, its validation, and how it was found."""

@@ -1,0 +1,184 @@
+"""Validation of a plan: each check raises one sentence that names the op or the stage, and the remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.pass_orders import load_pass_order
+from envs.plans.schedule import AS_READY, Schedule
+from envs.plans.stages import Devices, device_sets, stage_edges, stages_of
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Ints, OpGraph
+from graphs.problem import Problem
+
+MOST_COPIES = 5_000_000  # of ops, in micro-batches and replicas: a few GB of an expanded graph
+
+
+def check_devices(problem: Problem, devices: Devices) -> None:
+    """Raise InputError for unknown devices, two of the same op, tied ops apart, and ops where the graph forbids them.
+
+    `devices` are those of each op, (ops,).
+    """
+    graph, cluster, (sets, which) = problem.graph, problem.cluster, device_sets(devices)
+    for number, several in enumerate(sets):
+        if wrong := _wrong(problem, several):
+            op = graph.names[np.flatnonzero(which == number)[0]]
+            raise InputError(f"op {op!r} is placed on {wrong}")
+    first = problem.units.first_op[graph.units]
+    apart = np.flatnonzero(which != which[first])
+    if len(apart):
+        op, anchor = int(apart[0]), int(first[apart[0]])
+        raise InputError(
+            f"op {graph.names[op]!r} must share a device with {graph.names[anchor]!r}, but they are on "
+            f"{_named(problem, devices[op])} and {_named(problem, devices[anchor])}"
+        )
+    if problem.allowed is not None:
+        is_on = np.array([[device in several for device in range(len(cluster))] for several in sets])
+        forbidden = np.argwhere(is_on[which] & ~problem.allowed[graph.units])
+        if len(forbidden):
+            op, device = forbidden[0].tolist()
+            may = np.flatnonzero(problem.allowed[graph.units[op]])
+            raise InputError(
+                f"op {graph.names[op]!r} is placed on {cluster.devices[device].name!r}; the graph allows "
+                f"{', '.join(cluster.devices[device].name for device in may)}"
+            )
+
+
+def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of_replicas: bool = True) -> None:
+    """Raise InputError for stages that are none, or run backwards, and for what the schedule says of unknown ones.
+
+    `devices` are those of each op, (ops,), and have been checked; they are replicas, or
+    shards. Also for replicas that do not divide what they share, for an unknown order of passes or, where it says which
+    weights are read, none, and for more copies of ops than can be timed.
+    """
+    copies = schedule.micro_batches * sum(map(len, devices))
+    if copies > MOST_COPIES:
+        raise InputError(
+            f"the plan has {copies:,} copies of ops, {schedule.micro_batches:,} micro-batches of each; at most "
+            f"{MOST_COPIES:,} are timed: take fewer micro-batches"
+        )
+    if schedule.stages:
+        _check_given_stages(problem, devices, schedule.stages)
+    stage = stages_of(problem.graph, devices, schedule.stages)
+    missing = [each for each in schedule.recompute if not 0 <= each <= stage.max()]
+    if missing:
+        raise InputError(
+            f"the schedule computes stage {missing[0]} again, but the plan has stages 0 to {stage.max()}; "
+            "name stages of the plan"
+        )
+    if schedule.order != AS_READY:
+        load_pass_order(schedule.order)
+    elif schedule.update == "micro_batch" and schedule.micro_batches > 1:
+        raise InputError(
+            "each micro-batch updates the weights, but devices run what is ready; name an order of passes, such as "
+            "early_backward_a, so that it is known which passes read which version"
+        )
+    if schedule.stages or schedule.order != AS_READY or schedule.recompute:
+        check_forward(problem.graph, stage)
+    _check_samples(problem, devices if of_replicas else (), schedule, stage)
+    if schedule.sharing == "turns":
+        for op, several in enumerate(devices):
+            if schedule.micro_batches % len(several):
+                raise InputError(
+                    f"the {len(several)} replicas of stage {stage[op]} take turns, and do not divide "
+                    f"{schedule.micro_batches} micro-batches; take a multiple of {len(several)}"
+                )
+
+
+def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage: Ints) -> None:
+    """Raise InputError unless micro-batches, and replicas that split them, divide the samples, if they are known."""
+    samples = problem.graph.samples
+    if samples % schedule.micro_batches:
+        raise InputError(
+            f"{schedule.micro_batches} micro-batches do not divide the {samples} samples of {problem.graph.name!r}; "
+            "take a number that does, or another `batch`"
+        )
+    each = samples // schedule.micro_batches
+    replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=False)}
+    for number, count in sorted(replicas.items()):
+        if schedule.sharing == "split" and each % count:
+            raise InputError(
+                f"the {count} replicas of stage {number} do not divide the {each} samples of a micro-batch; take fewer "
+                "micro-batches, another number of replicas, or another `batch`"
+            )
+
+
+def check_forward(graph: OpGraph, stage: Ints) -> None:
+    """Raise InputError unless every stage, (ops,), is only fed by those before it in the forward pass."""
+    pairs, example = stage_edges(graph, stage)
+    backwards = np.flatnonzero(pairs[:, 0] > pairs[:, 1])
+    if len(backwards) == 0:
+        return
+    later, earlier = pairs[backwards[0]].tolist()
+    producer, consumer = (graph.names[op] for op in graph.edges[example[backwards[0]]])
+    fact = f"op {producer!r} of stage {later} feeds op {consumer!r} of stage {earlier}"
+    path = _path(pairs, earlier, later)
+    if path:
+        circle = " -> ".join(map(str, [*path, earlier]))
+        raise InputError(f"stages wait for each other, {circle}: {fact}; put the ops of such stages into one")
+    raise InputError(f"stages run backwards: {fact}; number stages in the order in which they run")
+
+
+def _wrong(problem: Problem, devices: tuple[int, ...]) -> str:
+    """Why an op cannot be on these devices, or nothing."""
+    cluster = problem.cluster
+    if not devices:
+        return "no device; give each op at least one"
+    unknown = [device for device in devices if not 0 <= device < len(cluster)]
+    if unknown:
+        return f"device {unknown[0]}; cluster {cluster.name!r} has devices 0 to {len(cluster) - 1}"
+    twice = [device for position, device in enumerate(devices) if device in devices[:position]]
+    if twice:
+        return f"{cluster.devices[twice[0]].name!r} twice; give each of its replicas a device of its own"
+    return ""
+
+
+def _check_given_stages(problem: Problem, devices: Devices, stages: tuple[int, ...]) -> None:
+    """Raise InputError unless stages are numbered 0, 1, ..., and ops of a stage, or of a unit, are together."""
+    graph = problem.graph
+    if len(stages) != len(graph):
+        raise InputError(
+            f"the schedule gives {len(stages)} ops a stage, {graph.name!r} has {len(graph)} ops; give one for each"
+        )
+    found = sorted(set(stages))
+    if found != list(range(len(found))):
+        raise InputError(
+            f"the schedule has stages {', '.join(map(str, found[:8]))}{', ...' if len(found) > 8 else ''}; "
+            "number them 0, 1, 2, ... without gaps"
+        )
+    stage, (_, which) = np.array(stages, np.int64), device_sets(devices)
+    first_of_stage = np.unique(stage, return_index=True)[1][stage]
+    if len(apart := np.flatnonzero(which != which[first_of_stage])):
+        op, anchor = int(apart[0]), int(first_of_stage[apart[0]])
+        raise InputError(
+            f"ops {graph.names[anchor]!r} and {graph.names[op]!r} of stage {stage[op]} are on "
+            f"{_named(problem, devices[anchor])} and {_named(problem, devices[op])}; a stage is on the same devices"
+        )
+    first = problem.units.first_op[graph.units]
+    if len(apart := np.flatnonzero(stage != stage[first])):
+        op, anchor = int(apart[0]), int(first[apart[0]])
+        raise InputError(
+            f"ops {graph.names[anchor]!r} and {graph.names[op]!r} are tied, but in stages {stage[anchor]} and "
+            f"{stage[op]}; put them into the same"
+        )
+
+
+def _path(pairs: Ints, begin: int, end: int) -> list[int]:
+    """Stages that feed each other from one to another, or none."""
+    came_from: dict[int, int] = {begin: begin}
+    ahead = [begin]
+    for stage in ahead:
+        for following in pairs[pairs[:, 0] == stage, 1].tolist():
+            if following not in came_from:
+                came_from[following] = stage
+                ahead.append(following)
+    if end not in came_from:
+        return []
+    path = [end]
+    while path[-1] != begin:
+        path.append(came_from[path[-1]])
+    return path[::-1]
+
+
+def _named(problem: Problem, devices: tuple[int, ...]) -> str:
+    return ", ".join(repr(problem.cluster.devices[device].name) for device in devices)

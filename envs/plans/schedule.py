@@ -1,0 +1,74 @@
+"""Schedule: in how many micro-batches a step is run, through which stages, and in which order.
+
+A step of 4 micro-batches through 2 stages, one on each device, in DAPPLE's order (1F1B): F is the forward pass of a
+stage for a micro-batch, B the backward pass.
+
+    gpu:0   F0 F1 B0 F2 B1 F3 B2    B3
+    gpu:1      F0 B0 F1 B1 F2 B2 F3 B3
+
+What a schedule means for each op is written by `envs.expansion`; the orders of passes are in `envs.pass_orders`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from graphs.foundation.errors import InputError
+
+AS_READY = "as_ready"  # of what is ready, devices run earlier micro-batches first, and those by the plan's order of ops
+BUCKET_BYTES = float(25 * 2**20)  # of gradients that are summed up together, as in PyTorch's DistributedDataParallel
+
+Sharing = Literal["split", "turns"]
+Update = Literal["step", "micro_batch"]
+Recomputing = Literal["late", "early"]
+AllReduce = Literal["ring", "hierarchical", "direct"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a step is run. The default runs the whole batch at once, as an op placement does.
+
+    Raises InputError for what no graph can have: fewer than one micro-batch, an empty bucket, or an unknown value.
+    """
+
+    micro_batches: int = 1
+    """Equal parts of the batch that follow one another; gradients are summed up over them."""
+    stages: tuple[int, ...] = ()
+    """(ops,) the stage of each op, from 0; empty: ops on the same devices are a stage (`envs.plans.stages`)."""
+    order: str = AS_READY
+    """The spec of an order of passes (`envs.pass_orders`), or `AS_READY`."""
+    recompute: tuple[int, ...] = ()
+    """Stages that keep only what enters them, and run their forward ops again before the backward pass."""
+    recompute_at: Recomputing = "late"
+    """Once the gradient has arrived (DAPPLE), or as soon as the device is free (torchgpipe)."""
+    sharing: Sharing = "split"
+    """Whether replicas of a stage split each micro-batch, or take whole ones in turns."""
+    update: Update = "step"
+    """Weights are updated after the last micro-batch, or after each one, without a flush (PipeDream)."""
+    all_reduce: AllReduce = "ring"
+    """How replicas sum up their gradients."""
+    bucket_bytes: float = BUCKET_BYTES
+    """Gradients of this size together are summed up as soon as all of them are there."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.micro_batches, int) or self.micro_batches < 1:
+            raise InputError(
+                f"a schedule has {self.micro_batches!r} micro-batches; expected a whole number, at least 1"
+            )
+        for key, values in (
+            ("recompute_at", Recomputing),
+            ("sharing", Sharing),
+            ("update", Update),
+            ("all_reduce", AllReduce),
+        ):
+            if getattr(self, key) not in get_args(values):
+                raise InputError(
+                    f"a schedule has {key} {getattr(self, key)!r}; expected {' or '.join(map(repr, get_args(values)))}"
+                )
+        if not self.bucket_bytes > 0:
+            raise InputError(f"a bucket of gradients has {self.bucket_bytes!r} bytes; expected more than 0")
+        object.__setattr__(self, "recompute", tuple(sorted(set(self.recompute))))  # equal if they decide the same
+
+
+WHOLE_BATCH = Schedule()  # of an op placement

@@ -1,0 +1,1 @@
+"""A step run op by op, as a plan places each."""

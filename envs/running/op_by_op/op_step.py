@@ -1,0 +1,203 @@
+"""OpStep: an op placement, run op by op by one process per device, in the order of the simulation.
+
+Why no process waits for ever. The ops of all processes have one global order, in which each comes after all that it
+reads: always the op that is ready and starts first in the simulation (`step_order`). Each process runs its own ops in
+this order; it asks for all its messages when a step begins, hands each over to be sent right after the op that makes
+it, without waiting, and waits for a message only before the first op that reads it. So of all ops that have not run,
+the first one in the global order can run: those before it have, on its own device and wherever its messages come from.
+
+An op's gradients are computed by autograd from its own part of the graph alone (`envs.running.op_by_op.tape`), so that
+`.grad` and `.grad_weight` run when the plan says. Weights are updated by Adam where the graph says; of a weight that
+several ops read, one device computes the new value, and sends it to the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, distributed
+
+from envs.running.adam import Adam
+from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
+from envs.running.op_by_op.gradient_ops import GradientOps
+from envs.running.op_by_op.links import Links, Work
+from envs.running.op_by_op.op_tasks import Tasks, TensorMessage
+from envs.running.op_by_op.sent_tensors import SentTensors, TensorOf, sent_tensors
+from envs.running.running_step import Message, Span, StepRecord
+from envs.simulation.simulator import LaidOut
+from graphs.algorithms.order import ready_first
+from graphs.capture.nested import tensors_in
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats, OpGraph
+
+
+def step_order(graph: OpGraph, start: Floats) -> list[int]:
+    """(ops,) all ops in the global order, by when they start in the simulation, (ops,) seconds."""
+    order: list[int] = ready_first(graph.edges, start).tolist()
+    return order
+
+
+class OpStep:
+    """The ops of one device (`RunningStep`)."""
+
+    def __init__(
+        self,
+        program: CapturedProgram,
+        laid: LaidOut,
+        rank: int,
+        device: torch.device,
+        adam: Adam = Adam(),  # noqa: B008 - it cannot be changed
+    ) -> None:
+        """All processes make theirs together; each has the rank of its device in the cluster.
+
+        Raises InputError for a plan that is no op placement, a graph that is not the program's, and what cannot be run
+        op by op.
+        """
+        if laid.expansion is not None:
+            raise InputError("only a plan with one device per op, and the whole batch at once, is run op by op")
+        graph, self.laid = laid.problem.graph, laid
+        placement = laid.placement[graph.units].tolist()
+        if max(placement) >= _processes():
+            raise InputError(
+                f"the plan places ops on device {max(placement)}, and there are {_processes()} processes; start one "
+                "for each device"
+            )
+        ops = GradientOps(program, graph)
+        timeline = laid.simulator().timeline(laid.placement)
+        order = step_order(graph, timeline.start)
+        self.messages: Sequence[SentTensors] = sent_tensors(ops, placement)
+        self._program, self._rank, self._device = program, rank, device
+        own = [op for op in order if placement[op] == rank]
+        self._made = Tasks(ops, self.messages, own, rank, device, adam)
+        self._slots: list[object] = [None] * self._made.slots
+        for slot, tensor in self._made.held.items():
+            self._slots[slot] = tensor
+        self._made.held.clear()  # so that what is replaced is not held any longer
+        parcels = [parcel for task in self._made.tasks for parcel in (*task.arrivals, *task.departures)]
+        parcels += [parcel for several in self._made.at_end for parcel in several]
+        self._packed = {parcel.tag: parcel.sent.packed for parcel in parcels}
+        given = tensors_in((program.example.args, program.example.kwargs))
+        self._example: dict[int, Tensor] = {leaf: given[leaf] for leaf in self._made.inputs}
+        place = {op: number for number, op in enumerate(order)}
+        here = [parcel for parcel in parcels if parcel.sent.destination == rank]
+        # in the order in which their sources send them, which NCCL needs
+        self._arrivals = sorted(here, key=lambda each: (0, place[each.sent.op]) if each.sent.readers else (1, each.tag))
+        self._links = Links(rank) if _processes() > 1 else None
+
+    # ---- a step ------------------------------------------------------------------------------------------
+
+    @torch.enable_grad()
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
+        """One step; see `RunningStep`."""
+        self._take(inputs)
+        slots, sent = self._slots, list[tuple[Work, Tensor]]()
+        coming = {parcel.tag: self._ask(parcel) for parcel in self._arrivals}
+        for task in self._made.tasks:
+            for parcel in task.arrivals:
+                self._arrive(parcel, coming.pop(parcel.tag), record)
+            if record is None:
+                task.compute(slots)
+            else:
+                start = now(self._device)
+                task.compute(slots)
+                record.spans.append(Span(task.op, start, now(self._device)))
+            for parcel in task.departures:
+                sent.append(self._send(parcel, record))
+            for slot in task.frees:
+                slots[slot] = None
+        arrivals, departures = self._made.at_end
+        sent += [self._send(parcel, None) for parcel in departures]
+        for parcel in arrivals:
+            self._arrive(parcel, coming.pop(parcel.tag), None)
+        for work, _ in sent:
+            work.wait()
+        for old, new in self._made.renewed:
+            slots[old], slots[new] = slots[new], None
+        loss = slots[self._made.loss]
+        return float(loss) if isinstance(loss, Tensor) else 0.0
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights that this process updates."""
+        return {name: self._tensor(self._made.weights[name]).detach() for name in self._made.owned}
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """Their gradients in the latest step; without those that had none."""
+        found = {name: self._slots[slot] for name, slot in self._made.owned.items()}
+        return {name: gradient for name, gradient in found.items() if isinstance(gradient, Tensor)}
+
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers that this process changes."""
+        return {name: self._tensor(self._made.buffers[name]) for name in sorted(self._made.changed)}
+
+    # ---- messages ----------------------------------------------------------------------------------------
+
+    def _ask(self, parcel: TensorMessage) -> tuple[Work, Tensor]:
+        """Begin to receive a message."""
+        assert self._links is not None
+        buffer = self._packed[parcel.tag].buffer(self._device)
+        return self._links.receive(buffer, parcel.sent.source, parcel.tag), buffer
+
+    def _arrive(self, parcel: TensorMessage, coming: tuple[Work, Tensor], record: StepRecord | None) -> None:
+        """Wait for a message, and put its tensors into their slots."""
+        work, buffer = coming
+        work.wait()
+        if record is not None:
+            record.messages.append(self._message(parcel, math.nan, now(self._device)))
+        tensors = self._packed[parcel.tag].unpacked(buffer)
+        for sent_tensor, slot, tensor in zip(parcel.sent.tensors, parcel.slots, tensors, strict=True):
+            is_weight = sent_tensor.of is TensorOf.WEIGHT
+            self._slots[slot] = tensor.detach().requires_grad_() if is_weight else tensor
+
+    def _send(self, parcel: TensorMessage, record: StepRecord | None) -> tuple[Work, Tensor]:
+        """Begin to send a message, whose buffer must not change until that is done."""
+        assert self._links is not None
+        if record is not None:
+            record.messages.append(self._message(parcel, now(self._device), math.nan))
+        tensors = list[Tensor]()
+        for sent_tensor, slot in zip(parcel.sent.tensors, parcel.slots, strict=True):
+            tensor = self._slots[slot]
+            if not isinstance(tensor, Tensor):  # a gradient that autograd knows to be zero
+                tensor = torch.zeros((), dtype=sent_tensor.layout.dtype, device=self._device).expand(
+                    sent_tensor.layout.shape
+                )
+            tensors.append(tensor)
+        buffer = self._packed[parcel.tag].packed(tensors)
+        return self._links.send(buffer, parcel.sent.destination, parcel.tag), buffer
+
+    def _message(self, parcel: TensorMessage, start: float, finish: float) -> Message:
+        sent = parcel.sent
+        return Message(sent.op, sent.source, sent.destination, self._packed[parcel.tag].size, start, finish)
+
+    # ---- what is given -----------------------------------------------------------------------------------
+
+    def _take(self, inputs: Mapping[int, Tensor]) -> None:
+        """Put the inputs into their slots. Raises InputError for a missing one, and one of another shape or type."""
+        for leaf, slot in self._made.inputs.items():
+            given, example = inputs.get(leaf), self._example[leaf]
+            if given is None:
+                raise InputError(f"the model reads tensor {leaf} of its arguments, which is not given")
+            if given.shape != example.shape or given.dtype != example.dtype:
+                raise InputError(
+                    f"tensor {leaf} of the model's arguments is {given.dtype} of shape {tuple(given.shape)}; the plan "
+                    f"is for {example.dtype} of shape {tuple(example.shape)}"
+                )
+            self._slots[slot] = given.detach().to(self._device)
+        for leaf, same in self._program.repeated.items():
+            other, given = inputs.get(leaf), inputs.get(same)
+            if other is not None and given is not None and other is not given and not torch.equal(other, given):
+                raise InputError(
+                    f"tensors {same} and {leaf} of the model's arguments are the same in its example, so it was "
+                    "captured as if they always were; give an example with two"
+                )
+
+    def _tensor(self, slot: int) -> Tensor:
+        tensor = self._slots[slot]
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+
+def _processes() -> int:
+    return distributed.get_world_size() if distributed.is_initialized() else 1

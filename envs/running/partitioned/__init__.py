@@ -1,0 +1,1 @@
+"""A step whose tensors are divided among devices, run with DTensor."""

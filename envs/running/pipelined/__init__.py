@@ -1,0 +1,1 @@
+"""A step run as a pipeline of stages, with replicas."""

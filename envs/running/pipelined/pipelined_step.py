@@ -1,0 +1,329 @@
+"""A step of a plan with stages and micro-batches, run by PyTorch's runtime of pipelines.
+
+    replica 0    device 0: stage 0  --  device 2: stage 1
+                     |                      |             gradients are added up over replicas after the last pass
+    replica 1    device 1: stage 0  --  device 3: stage 1
+
+Replicas divide the batch, and each divides its part into micro-batches. Its stages are a pipeline of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining._backward import stage_backward_weight
+
+from envs.expansion.layout import Layout
+from envs.pass_orders import Pass, PassKind
+from envs.pipelines.grain.expand_stages import expand_stages
+from envs.plans.plan import Plan
+from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
+from envs.running.divided_batch import check_divisible, divided, parts_of_replica
+from envs.running.pipelined.pass_records import PassRecords
+from envs.running.pipelined.schedule_rows import ScheduleRows, schedule_rows
+from envs.running.pipelined.shared_gradients import SharedGradients, group_of, together
+from envs.running.pipelined.stage_modules import (
+    StageModule,
+    StageProgram,
+    carried,
+    examples,
+    stage_programs,
+    trained_weights,
+)
+from envs.running.pipelined.torch_schedules import schedule_of
+from envs.running.processes import Process
+from envs.running.running_step import StepRecord
+from envs.simulation.simulator import LaidOut
+from graphs.capture.nested import tensors_in
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Call, Ints, Phase
+from graphs.problem import Problem
+
+MadeOptimizer = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
+"""What makes the optimizer of some weights."""
+
+PARTS_OF_BACKWARD = PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT
+
+
+def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
+    """The rows of a plan that can be run as a pipeline. Raises InputError for another one."""
+    schedule, rows = plan.schedule, schedule_rows(problem, plan)
+    counts = [len(replicas) for replicas in rows.devices]
+    if len(set(counts)) > 1:
+        raise InputError(
+            f"stages {rows.ranks[0][0]} and {rows.ranks[np.argmax(np.array(counts) != counts[0])][0]} have "
+            f"{counts[0]} and {next(count for count in counts if count != counts[0])} replicas, and each replica is "
+            "run as a pipeline of its own; give all stages as many replicas"
+        )
+    if schedule.update == "micro_batch" and schedule.micro_batches > 1:
+        raise InputError("the schedule updates weights after each micro-batch, which cannot be run; use update 'step'")
+    if schedule.recompute and schedule.recompute_at == "early":
+        raise InputError(
+            "the schedule computes forward passes again before their gradients arrive, and PyTorch does so once they "
+            "have; use recompute_at 'late'"
+        )
+    if problem.graph.has_sparse_gradient.any():
+        raise InputError(
+            f"{problem.graph.name!r} looks rows up with sparse=True, and such gradients are not added up over passes "
+            "here; use sparse=False"
+        )
+    if plan.split:
+        raise InputError("the plan has stages and divides ops as well, which cannot be run yet; give it one of the two")
+    parts = schedule.micro_batches * counts[0]
+    if parts > 1 and problem.graph.samples < 1:
+        raise InputError(
+            f"the plan divides the batch into {parts} parts, and it is not known how many samples the inputs of "
+            f"{problem.graph.name!r} are; give all inputs as many"
+        )
+    return rows
+
+
+def stages_of(
+    program: CapturedProgram, problem: Problem, plan: Plan, kept: dict[object, object]
+) -> tuple[CapturedProgram, list[StageProgram]]:
+    """The model, captured with the inputs of a micro-batch, and what each stage of a plan runs of it.
+
+    `kept` keeps the former for other plans. Raises InputError for a plan or a model that cannot be run so.
+    """
+    rows = check_pipeline(problem, plan)
+    small = _program_of_part(program, len(rows.devices[0]) * plan.schedule.micro_batches, kept)
+    forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
+    stages = stage_programs(small, _stage_of_part(program, small, Layout(problem, plan).stage[forward]))
+    small.check_parts([stage.part for stage in stages])
+    through = carried(small, trained_weights(program, problem.graph))
+    _check_backward(rows, [examples(stage.received, through) for stage in stages])
+    return small, stages
+
+
+class PipelinedStep:
+    """What one process runs of it: the stages that its device has, of one replica."""
+
+    def __init__(
+        self, program: CapturedProgram, problem: Problem, plan: Plan, process: Process, optimizer: MadeOptimizer
+    ) -> None:
+        """All processes make theirs together. Raises InputError for a plan or a model that cannot be run so."""
+        rows = check_pipeline(problem, plan)
+        small, stages = stages_of(program, problem, plan, process.kept)
+        expansion = expand_stages(problem, plan)
+        self.laid = LaidOut(expansion.problem, expansion.placement, expansion.order, expansion)
+        self._replicas, self._micro_batches = len(rows.devices[0]), plan.schedule.micro_batches
+        self._samples = program.example.samples
+        self._place = _place(rows, process.rank)
+        hosted = () if self._place is None else rows.ranks[self._place[0]]
+        pipelines = [tuple(replicas[replica] for replicas in rows.devices) for replica in range(self._replicas)]
+        groups = [group_of(tuple(sorted(devices))) for devices in pipelines]
+        trained = trained_weights(program, problem.graph)
+        through = carried(small, trained)
+        self._weights = _weights(small, [stages[number] for number in hosted], trained, process.device)
+        scale = 1.0 / (self._replicas * self._micro_batches) if small.returns_loss else 1.0
+        self._modules = {
+            number: StageModule(
+                small, stages[number], self._weights, process.device, through,
+                loss_scale=scale, recompute=number in plan.schedule.recompute,
+            ) for number in hosted
+        }  # fmt: skip
+        self._trained = {name: weight for name, weight in self._weights.items() if weight.requires_grad}
+        self._shared = SharedGradients(_holders(stages, rows, trained), self._trained, plan.schedule.bucket_bytes)
+        self._changed = {name: number for number in hosted for name in stages[number].part.updates}
+        self._siblings = [group_of(tuple(sorted(devices))) for devices in rows.devices] if self._replicas > 1 else []
+        self._rows, self._device = rows, process.device
+        self._optimizer = optimizer(list(self._trained.values())) if self._trained else None
+        self._records = PassRecords(expansion, process.rank)
+        self._stages: list[_TimedStage] = []
+        if self._place is not None:
+            devices, group = pipelines[self._place[1]], groups[self._place[1]]
+            group_rank = tuple(sorted(devices).index(device) for device in devices)
+            sent = [*(examples(stage.sent, through) for stage in stages[:-1]), (torch.zeros(()),)]  # the loss
+            received = [examples(stage.received, through) for stage in stages]
+            self._stages = [
+                _TimedStage(
+                    self._modules[number], number, len(stages), process.device,
+                    input_args=received[number], output_args=sent[number], group=group,
+                ) for number in hosted
+            ]  # fmt: skip
+            self._schedule = schedule_of(
+                plan.schedule.order, rows, self._micro_batches, list(self._stages), group_rank
+            )  # fmt: skip
+
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
+        """One step (`envs.running.running_step`)."""
+        if self._place is None:
+            return 0.0
+        rank, replica = self._place
+        parts = parts_of_replica(inputs, self._samples, self._replicas, replica, self._micro_batches)
+        for stage, module in zip(self._stages, self._modules.values(), strict=True):
+            module.begin_step(parts)
+            stage.passes = None if record is None else []
+        for weight in self._weights.values():
+            weight.grad = None
+        losses: list[Tensor] = []
+        self._schedule.step(target=torch.zeros(self._micro_batches), losses=losses, return_outputs=False)
+        self._shared.add_up()
+        began = now(self._device) if record is not None else 0.0
+        if self._optimizer is not None:
+            self._optimizer.step()
+        if record is not None:
+            for stage in self._stages:
+                for each, start, finish in stage.passes or ():
+                    record.spans += self._records.of_pass(each, start, finish)
+            record.spans += self._records.of_updates(began, now(self._device))
+        if self._siblings:
+            self._take_buffers(rank)
+        return float(sum(loss.detach() for loss in losses))
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights of this device's stages, by name."""
+        return {name: weight for name, weight in self._trained.items() if weight.grad is not None}
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """Their gradients in the latest step."""
+        return {name: weight.grad for name, weight in self._trained.items() if weight.grad is not None}
+
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers that these stages change."""
+        return {name: self._modules[number].get_buffer(name) for name, number in self._changed.items()}
+
+    def _take_buffers(self, rank: int) -> None:
+        """Take the buffers of the first replica, as PyTorch's DistributedDataParallel does."""
+        of_type: dict[torch.dtype, list[Tensor]] = {}
+        for buffer in self.buffers().values():
+            of_type.setdefault(buffer.dtype, []).append(buffer)
+        for tensors in of_type.values():
+            together(self._siblings[rank], tensors, source=self._rows.devices[rank][0])
+
+
+class _TimedStage(PipelineStage):
+    """A stage that tells its module which micro-batch is run, and notes when each pass ran."""
+
+    passes: list[tuple[Pass, float, float]] | None = None
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        assert isinstance(self.submod, StageModule)
+        self.submod.begin_pass(fwd_chunk_id)
+        run = super().forward_one_chunk
+        return self._noted(PassKind.FORWARD, fwd_chunk_id, lambda: run(fwd_chunk_id, *args, **kwargs))
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
+    ) -> None:
+        kind = PassKind.BACKWARD if full_backward else PassKind.INPUT_GRADIENT
+        run = super().backward_one_chunk
+        self._noted(kind, bwd_chunk_id, lambda: run(bwd_chunk_id, loss, full_backward, last_backward))
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> tuple[tuple[Tensor | None, ...], list[dict[str, Any]] | None]:
+        """As PyTorch's, which frees what autograd has saved for one weight, and may need it for another one.
+
+        So it is where a recurrent net reads its weights in every step. It is freed with the pass instead.
+        """
+        if backward_type != "weight":
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+        found = stage_backward_weight(self.submod.parameters(), bwd_kwargs["param_groups"], retain_graph=True)
+        return found, None
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        run = super().backward_weight_one_chunk
+        self._noted(PassKind.WEIGHT_GRADIENT, bwd_chunk_id, lambda: run(bwd_chunk_id, last_backward))
+
+    def _noted(self, kind: PassKind, micro_batch: int, run: Callable[[], Any]) -> Any:
+        if self.passes is None:
+            return run()
+        start = now(self.device)
+        result = run()
+        self.passes.append((Pass(self.stage_index, kind, micro_batch), start, now(self.device)))
+        return result
+
+
+def _place(rows: ScheduleRows, device: int) -> tuple[int, int] | None:
+    """The rank and the replica of a device, if it has any stage."""
+    for rank, replicas in enumerate(rows.devices):
+        if device in replicas:
+            return rank, replicas.index(device)
+    return None
+
+
+def _program_of_part(program: CapturedProgram, parts: int, kept: dict[object, object]) -> CapturedProgram:
+    """The same model, captured with one of equal parts of its inputs, which is kept for other plans."""
+    if parts == 1:
+        return program
+    found = kept.get(("part", parts))
+    if isinstance(found, tuple) and found[0] is program:
+        return found[1]  # type: ignore[no-any-return]  # as it was kept
+    check_divisible(program)
+    example = program.example
+    given = tensors_in((example.args, example.kwargs))
+    part = dict(divided({leaf: given[leaf] for leaf in program.leaves}, parts, example.samples)[0])
+    part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
+    args, kwargs = program.arguments(part)
+    small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=example.samples // parts))
+    kept["part", parts] = program, small
+    return small
+
+
+def _stage_of_part(program: CapturedProgram, small: CapturedProgram, stage: Ints) -> Ints:
+    """The stage of each forward op of a model that was captured with a part of its inputs, given those with all.
+
+    With a single sample, or a single step, PyTorch may compute a call by other ops: these are in the call's last stage.
+    Raises InputError for a call that is not made with all inputs.
+    """
+    ops = small.loss + 1
+    if small.step.names[:ops] == program.step.names[: program.loss + 1]:
+        return stage
+    latest: dict[Call, int] = {}
+    for call, number in zip(program.step.calls, stage.tolist(), strict=False):  # the graph has more ops
+        if call is not None:
+            latest[call] = max(latest.get(call, 0), number)
+    found = [-1 if call is None else latest.get(call, -1) for call in small.step.calls[: small.loss]]
+    edges = small.step.edges[small.step.edges[:, 1] < small.loss]
+    for producer, consumer in edges[np.argsort(edges[:, 1], kind="stable")].tolist():
+        found[consumer] = max(found[consumer], found[producer])
+    if len(found) < small.loss or min(found) < 0:
+        example = small.example
+        raise InputError(
+            f"{example.name}: the model makes other calls with {example.samples} samples than with "
+            f"{program.example.samples}, so that the plan does not say where these are; divide the batch into fewer "
+            "parts"
+        )
+    return np.array([*found, int(stage[-1])])
+
+
+def _weights(
+    program: CapturedProgram, stages: list[StageProgram], trained: frozenset[str], device: torch.device
+) -> dict[str, nn.Parameter]:
+    """The weights of some stages on a device, by name; those that are not trained need no gradients."""
+    names = dict.fromkeys(name for stage in stages for name in stage.part.weights.values())
+    found = {}
+    for name in names:
+        weight, is_trained = program.weights[name], name in trained
+        as_it_is = weight.device == device and weight.requires_grad == is_trained
+        found[name] = weight if as_it_is else nn.Parameter(weight.detach().to(device), is_trained)
+    return found
+
+
+def _holders(stages: list[StageProgram], rows: ScheduleRows, trained: frozenset[str]) -> dict[str, tuple[int, ...]]:
+    """By trained weight the devices of all stages that use it, ascending."""
+    found: dict[str, set[int]] = {}
+    for replicas, hosted in zip(rows.devices, rows.ranks, strict=True):
+        for number in hosted:
+            for name in trained.intersection(stages[number].part.weights.values()):
+                found.setdefault(name, set()).update(replicas)
+    return {name: tuple(sorted(devices)) for name, devices in found.items()}
+
+
+def _check_backward(rows: ScheduleRows, received: list[tuple[Tensor, ...]]) -> None:
+    """Raise InputError if weight gradients are run apart in a stage that sends no gradients back."""
+    apart = {each.stage for passes in rows.passes for each in passes if each.kind in PARTS_OF_BACKWARD}
+    for number in sorted(apart - {0}):
+        if not any(tensor.requires_grad for tensor in received[number]):
+            raise InputError(
+                f"the order runs the gradients of weights apart, and stage {number} has no others, since no weight is "
+                "trained before it; use an order of whole backward passes"
+            )

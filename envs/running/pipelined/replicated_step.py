@@ -1,0 +1,129 @@
+"""A step of a plan with one stage on several devices: the user's module under DistributedDataParallel.
+
+Each replica runs its part of the batch, in micro-batches if there are several, and PyTorch adds up gradients while the
+last backward pass runs, bucket by bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from envs.expansion.layout import Layout
+from envs.pass_orders import Pass, PassKind
+from envs.plans.plan import Plan
+from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
+from envs.running.divided_batch import check_divisible, parts_of_replica
+from envs.running.pipelined.pass_records import PassRecords
+from envs.running.pipelined.pipelined_step import MadeOptimizer, check_pipeline
+from envs.running.pipelined.shared_gradients import group_of
+from envs.running.pipelined.stage_modules import trained_weights
+from envs.running.processes import Process
+from envs.running.running_step import StepRecord
+from envs.simulation.simulator import LaidOut
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+
+_MIB = 2**20
+
+
+def is_replicated(problem: Problem, plan: Plan) -> bool:
+    """Whether a plan, which has been checked, has one stage on several devices and keeps what its passes make."""
+    devices = Layout(problem, plan).stage_devices
+    return len(devices) == 1 < len(devices[0]) and not plan.split and not plan.schedule.recompute
+
+
+class ReplicatedStep:
+    """What one process runs of it: a replica."""
+
+    def __init__(
+        self, program: CapturedProgram, problem: Problem, plan: Plan, process: Process, optimizer: MadeOptimizer
+    ) -> None:
+        """All processes make theirs together. Raises InputError for a plan that cannot be run."""
+        (devices,) = check_pipeline(problem, plan).devices
+        check_divisible(program)
+        self.laid = LaidOut.of(problem, plan)
+        assert self.laid.expansion is not None  # it has replicas
+        devices = tuple(sorted(devices))
+        group = group_of(devices)  # all processes take part
+        self._replicas, self._micro_batches = len(devices), plan.schedule.micro_batches
+        self._replica = devices.index(process.rank) if process.rank in devices else -1
+        self._program, self._device = program, process.device
+        if self._replica < 0:
+            return
+        self._records = PassRecords(self.laid.expansion, process.rank)
+        module = deepcopy(program.example.module).to(process.device)  # hooks of replicas stay on their module
+        names = trained_weights(program, problem.graph)
+        for name, weight in module.named_parameters():
+            weight.requires_grad_(name in names)
+        trained = [weight for weight in module.parameters() if weight.requires_grad]
+        self._module = DistributedDataParallel(
+            module,
+            device_ids=[process.device] if process.device.type == "cuda" else None,
+            process_group=group,
+            bucket_cap_mb=plan.schedule.bucket_bytes / _MIB,
+            find_unused_parameters=len(trained) > _weights_with_gradients(problem.graph),
+        )
+        self._optimizer = optimizer(trained)
+
+    def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
+        """One step (`envs.running.running_step`)."""
+        if self._replica < 0:
+            return 0.0
+        samples = self._program.example.samples
+        parts = parts_of_replica(inputs, samples, self._replicas, self._replica, self._micro_batches)
+        self._optimizer.zero_grad()
+        total = 0.0
+        for number, part in enumerate(parts):
+            alone = nullcontext() if number + 1 == len(parts) else self._module.no_sync()
+            with alone:
+                began = now(self._device)
+                loss = self._loss(part)
+                middle = now(self._device)
+                torch.autograd.backward(loss * self._replicas)  # gradients are averaged over replicas
+                ended = now(self._device)
+            total += float(loss.detach())
+            if record is not None:
+                record.spans += self._records.of_pass(Pass(0, PassKind.FORWARD, number), began, middle)
+                record.spans += self._records.of_pass(Pass(0, PassKind.BACKWARD, number), middle, ended)
+        began = now(self._device)
+        self._optimizer.step()
+        if record is not None:
+            record.spans += self._records.of_updates(began, now(self._device))
+        return total
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All that have a gradient, by name."""
+        return {name: weight for name, weight in self._own().named_parameters() if weight.grad is not None}
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """Their gradients in the latest step, added up."""
+        return {name: weight.grad for name, weight in self.weights().items() if weight.grad is not None}
+
+    def buffers(self) -> Mapping[str, Tensor]:
+        """Those of the first replica, which all take before their next step."""
+        return dict(self._own().named_buffers()) if self._replica == 0 else {}
+
+    def _own(self) -> torch.nn.Module:
+        if self._replica < 0:
+            return torch.nn.Module()
+        module: torch.nn.Module = self._module.module
+        return module
+
+    def _loss(self, inputs: Mapping[int, Tensor]) -> Tensor:
+        """Of a micro-batch, as far as it counts in the step."""
+        args, kwargs = self._program.arguments(inputs)
+        with self._program.example.importing():
+            loss = self._program.loss_from(self._module(*args, **kwargs))
+        return loss / (self._replicas * self._micro_batches) if self._program.returns_loss else loss
+
+
+def _weights_with_gradients(graph: OpGraph) -> int:
+    """How many weights the loss depends on, and are trained."""
+    return len({weight for op, weight in graph.weight_uses.tolist() if graph.phase[op] == Phase.UPDATE})

@@ -1,0 +1,80 @@
+"""MemoryNeeds: what memory each kind of plan takes for a problem, and whether any of them fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import RenderableType
+
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.records.formatting import memory
+from evaluation.records.printed import Printed
+from evaluation.tables.memory_tables import memory_tables
+from evaluation.tables.plan_memory import DeviceMemory, PlanMemory
+from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.progress import progress
+from graphs.problem import Problem
+from placers.contract.placer import Placer
+
+
+@dataclass(frozen=True)
+class MemoryNeeds(Printed):
+    """Kinds of plans for a problem, and the memory that each takes."""
+
+    problem: Problem
+    plans: tuple[PlanMemory, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, placers: Sequence[tuple[str, Placer]], *, budget: int, seed: int = 0) -> MemoryNeeds:
+        """Let each placer, with the kind of its plans, place the problem, and simulate its plan."""
+        shown = progress(placers, "planning", unit="plan", leave=False)
+        return cls(problem, tuple(_memory(problem, kind, placer, budget, seed) for kind, placer in shown))
+
+    def require_fit(self) -> None:
+        """Raise DoesNotFitError, naming the plan that lacks least and what to try, if no plan fits."""
+        if any(plan.fits for plan in self.plans):
+            return
+        name, cluster = self.problem.graph.name, self.problem.cluster
+        made = [plan for plan in self.plans if not plan.refused]
+        if not made:
+            raise DoesNotFitError(f"there is no plan for {name!r} on {cluster.name!r}: {self.plans[0].refused}")
+        best = min(made, key=lambda plan: plan.fullest.lacks)
+        raise DoesNotFitError(
+            f"none of these plans fits {name!r} on {cluster.name!r}: least is lacking with {best.kind}, "
+            f"{memory(best.fullest.lacks)} on {best.fullest.device}. Try `placelab place --plans all`, which searches "
+            "for others, more or larger devices, a smaller batch, more micro-batches, or `optimizer='sgd'`"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Every plan with every device, in bytes and seconds."""
+        plans = [_plain(plan) for plan in self.plans]
+        return {"problem": self.problem.name, "optimizer": self.problem.optimizer, "plans": plans}
+
+    def _shown(self) -> RenderableType:
+        return memory_tables(self.problem, self.plans)
+
+
+def _memory(problem: Problem, kind: str, placer: Placer, budget: int, seed: int) -> PlanMemory:
+    try:
+        placed = SimulatedPlan.by(placer, problem, seed=seed, budget=budget)
+    except (InputError, DoesNotFitError) as error:
+        return PlanMemory(kind, placer.name, refused=str(error))
+    schedule = placed.plan.schedule
+    return PlanMemory(
+        kind, placer.name, DeviceMemory.of(placed.timeline), schedule.micro_batches, placed.timeline.step_seconds,
+        placed.result.notes,
+    )  # fmt: skip
+
+
+def _plain(plan: PlanMemory) -> dict[str, Any]:
+    named = {"kind": plan.kind, "placer": plan.placer}
+    if plan.refused:
+        return named | {"refused": plan.refused}
+    devices = [
+        asdict(device) | {"limit": device.limit if math.isfinite(device.limit) else None} for device in plan.devices
+    ]
+    timed = {"notes": list(plan.notes), "micro_batches": plan.micro_batches, "step_seconds": plan.step_seconds}
+    return named | {"fits": plan.fits, **timed, "devices": devices}

@@ -1,0 +1,210 @@
+"""SimulatedPlan: a problem, a plan for it, and the plan's simulated step."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from envs.costs.costs import timing
+from envs.expansion.layout import Layout
+from envs.files.plan_file import ScheduleSection, load_plan, save_plan
+from envs.objectives import evaluate_objective
+from envs.orders import order_name
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY
+from envs.simulation.bounds import lower_bound
+from envs.simulation.robustness import Robustness, robustness
+from envs.simulation.simulator import LaidOut, simulate
+from envs.simulation.step_shares import StepShares
+from envs.timelines.timeline import Timeline
+from evaluation.records.formatting import memory, worth
+from evaluation.records.printed import Shown
+from evaluation.records.record import Record
+from evaluation.tables.plan_latency import PlanLatency
+from evaluation.tables.plan_table import plan_lines, plan_table, robustness_sentence
+from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.plain_text import printable
+from graphs.foundation.progress import waiting
+from graphs.problem import PROGRAM, Problem, order_spec
+from placers.contract.placer import Placer, as_result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimulatedPlan(Shown):
+    """A plan and its simulated step."""
+
+    problem: Problem
+    result: PlacerResult  # the plan, and how it was found
+    timeline: Timeline
+    search_seconds: float = 0.0  # wall clock of the placer
+    robustness: Robustness | None = None  # under noise and without contention, if computed
+
+    @classmethod
+    def of(
+        cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0, *,
+        order: str = "", micro_batches: int | None = None,
+    ) -> SimulatedPlan:  # fmt: skip
+        """Simulate a plan, or that in a file.
+
+        `order` is a rule in place of the plan's own order, and `micro_batches` are in place of the plan's own: notes
+        say so. Raises InputError if it is not a plan for this problem.
+        """
+        if isinstance(plan, Path | str):
+            plan = load_plan(Path(plan), problem)
+        result = PlacerResult(plan) if isinstance(plan, Plan) else plan
+        if order:
+            result = _reordered(problem, result, order)
+        if micro_batches is not None:
+            result = _in_micro_batches(result, micro_batches)
+        return cls(problem, result, simulate(problem, result.plan), search_seconds)
+
+    @classmethod
+    def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> SimulatedPlan:
+        """Let a placer place the problem, and simulate its plan. Raises InputError for a negative budget."""
+        if budget < 0:
+            raise InputError(f"the budget is {budget} simulations; expected at least 0")
+        started = time.perf_counter()
+        with waiting(f"{placer.name} on {problem.name}"):
+            found = placer.place(problem, seed=seed, budget=budget)
+        search_seconds = time.perf_counter() - started
+        return cls.of(problem, as_result(found, placer.name, seed), search_seconds)
+
+    @property
+    def plan(self) -> Plan:
+        """What is decided."""
+        return self.result.plan
+
+    @cached_property
+    def program_seconds(self) -> float:
+        """The step time of the same plan with ops in PyTorch's own order; passes keep theirs."""
+        if self.timeline.order == PROGRAM:
+            return self.timeline.step_seconds
+        laid = LaidOut.of(self.problem, replace(self.plan, order=PROGRAM))
+        return float(laid.simulator().seconds(laid.placement[None])[0])
+
+    def with_robustness(self) -> SimulatedPlan:
+        """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
+        return replace(self, robustness=robustness(self.problem, self.plan, seed=self.result.seed))
+
+    def save(self, path: Path) -> None:
+        """Write the plan."""
+        save_plan(self.result, self.problem, self.timeline, path)
+
+    @cached_property
+    def record(self) -> Record:
+        """The plan in numbers, as comparisons keep it. Raises InputError as the problem's objective does."""
+        problem, found = self.problem, self.robustness
+        value, latency = evaluate_objective(problem, self.plan), PlanLatency.of(problem, self.plan)
+        return Record(
+            problem=problem.name,
+            placer=self.result.placer,
+            seed=self.result.seed,
+            step_seconds=self.timeline.step_seconds,
+            fits=self.timeline.fits,
+            peak_bytes=tuple(self.timeline.peak_bytes.tolist()),
+            simulations=self.result.simulations,
+            search_seconds=self.search_seconds,
+            lower_bound_seconds=lower_bound(problem, self.plan),
+            curve=self.result.curve,
+            max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
+            cost_model=timing(problem),
+            order=self.timeline.order,
+            program_seconds=self.program_seconds,
+            micro_batches=self.plan.schedule.micro_batches,
+            replicas=self._replicas,
+            pass_order="" if self.plan.schedule.order == AS_READY else self.plan.schedule.order,
+            objective=problem.objective,
+            objective_value=value,
+            samples=problem.graph.samples,
+            latency_seconds=None if latency is None else latency.seconds,
+            alone_seconds=None if latency is None or math.isinf(latency.alone_seconds) else latency.alone_seconds,
+            robust_seconds=None if found is None else found.median_seconds,
+            worst_seconds=None if found is None else found.worst_seconds,
+            free_seconds=None if found is None else found.free_seconds,
+            notes=self.result.notes,
+        )
+
+    @property
+    def _replicas(self) -> tuple[int, ...]:
+        """(stages,) how many devices each has; empty for an op placement."""
+        if self.plan.is_placement:
+            return ()
+        return tuple(map(len, Layout(self.problem, self.plan).stage_devices))
+
+    def require_fit(self) -> None:
+        """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""
+        if self.timeline.fits:
+            return
+        graph, cluster, timed = self.problem.graph, self.problem.cluster, self.timeline.problem.graph
+        state = memory(float(self.problem.weight_state_bytes.sum()))
+        capacity = memory(float(cluster.memory_bytes.sum()))
+        largest = int(timed.output_bytes.argmax())
+        whole = "" if self.plan.is_placement else ", more micro-batches, recomputation of more stages"
+        raise DoesNotFitError(
+            f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
+            f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
+            f"{memory(timed.output_bytes[largest])} ({timed.names[largest]}). Try more or larger devices, a smaller "
+            f"batch{whole}, a larger `budget`, or `optimizer='sgd'`; `placelab fits` shows what other kinds of plans "
+            "need"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record, the device of each op by name or those of its replicas, and what each device spends the step on.
+
+        Of a plan that is no op placement also the schedule, the stage of each op if the schedule says it, and by what
+        each op is divided, with the axes of the mesh, if the plan says that.
+        """
+        names, plan = [device.name for device in self.problem.cluster.devices], self.plan
+        of_ops, schedule = self.problem.graph.names, ScheduleSection.of(plan.schedule)
+        devices = [_one_or_all([names[device] for device in of_op]) for of_op in plan.devices]
+        record: dict[str, Any] = msgspec.to_builtins(self.record)
+        record |= {"placement": dict(zip(of_ops, devices, strict=True))}
+        record |= {"step_shares": StepShares.of(self.timeline).by_name(names)}
+        record |= {"mesh": plan.mesh, "split": dict(zip(of_ops, plan.split, strict=True))} if plan.split else {}
+        record |= {"schedule": msgspec.to_builtins(schedule)} if schedule else {}
+        return record | (
+            {"stages": dict(zip(of_ops, plan.schedule.stages, strict=True))} if plan.schedule.stages else {}
+        )
+
+    def __repr__(self) -> str:
+        return printable(plan_lines(self.timeline, self.result.placer))
+
+    def _shown(self) -> RenderableType:
+        value = self.record.objective_value
+        said = [] if value is None else [f"Its {self.record.objective} is {worth(self.record.objective, value)}."]
+        said += [] if self.robustness is None else [robustness_sentence(self.robustness)]
+        said += self.record.notes
+        compared = self.result.placer.partition(":")[0] == "planner"
+        table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds, compared=compared)
+        return Group(table, *map(Text, said))
+
+
+def _one_or_all(names: list[str]) -> str | list[str]:
+    return names[0] if len(names) == 1 else names
+
+
+def _in_micro_batches(result: PlacerResult, count: int) -> PlacerResult:
+    """A plan that runs the batch in another number of parts, with a note if that is another."""
+    schedule = result.plan.schedule
+    if schedule.micro_batches == count:
+        return result
+    note = f"Simulated in {count} micro-batches, not in the plan's own, {schedule.micro_batches}."
+    changed = replace(result.plan, schedule=replace(schedule, micro_batches=count))
+    return replace(result, plan=changed, notes=(*result.notes, note))
+
+
+def _reordered(problem: Problem, result: PlacerResult, order: str) -> PlacerResult:
+    """A plan under another rule, with a note if it had an order of its own."""
+    own, order = result.plan.order, order_spec(order)
+    notes = [f"Simulated in the order {order}, not in the plan's own, {order_name(problem, own)}."]
+    said = notes if own and own != order else []
+    return replace(result, plan=replace(result.plan, order=order), notes=(*result.notes, *said))

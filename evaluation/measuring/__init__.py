@@ -1,0 +1,1 @@
+"""Plans that were run, next to their simulation, and calibration."""

@@ -1,0 +1,106 @@
+"""MeasuredPlan: a plan that was run, next to its simulation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+
+from envs.running.measured_run import MeasuredRun
+from envs.running.training_job import Training
+from envs.timelines.timeline import Timeline
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.measuring.measured_rows import Beside, device_rows, kind_rows, link_rows
+from evaluation.measuring.measured_table import measured_table
+from evaluation.records.printed import Printed
+from graphs.foundation.errors import DiffersError
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredPlan(Printed):
+    """A plan, its simulated step, and what its steps took in processes, one per device."""
+
+    planned: SimulatedPlan
+    run: MeasuredRun
+    training: Training
+    devices: tuple[str, ...]  # (devices,) on what each process ran, as PyTorch calls it
+    cores: int  # how many cores there are for the processes; 0 if they ran on GPUs
+
+    @property
+    def predicted(self) -> Timeline:
+        """The simulated step."""
+        return self.run.predicted
+
+    @property
+    def measured(self) -> Timeline:
+        """The measured step whose time is the median."""
+        return self.run.measured
+
+    @property
+    def predicted_seconds(self) -> float:
+        """The simulated step time."""
+        return self.run.predicted.step_seconds
+
+    @property
+    def measured_seconds(self) -> float:
+        """The median step time."""
+        return self.run.step_seconds
+
+    def require_equal(self) -> None:
+        """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
+        if self.run.is_equal:
+            return
+        worst = max((each for each in self.run.differences if not each.is_small), key=lambda each: each.relative)
+        raise DiffersError(
+            f"run by the plan, {self.planned.problem.graph.name!r} is not what it is without: in the first step its "
+            f"{worst.what} differ by {worst.relative:.2g} of the largest, in {worst.name!r}"
+        )
+
+    def save_chart(self, path: Path) -> None:
+        """Draw both steps below one another. Raises InputError for another ending than of an image or a page."""
+        from evaluation.drawing.timeline_plots import save_steps  # with matplotlib, a second to import
+
+        save_steps({"predicted": self.predicted, "measured": self.measured}, path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Both steps in numbers; what is unknown is null."""
+        run = self.run
+        devices = [
+            {"device": row.name, "on": on, "busy": _numbers(row.busy), "idle": _numbers(row.idle),
+             "predicted_growth_bytes": row.predicted_growth, "measured_growth_bytes": _known(row.measured_growth)}
+            for row, on in zip(device_rows(run), self.devices, strict=True)
+        ]  # fmt: skip
+        return {
+            "problem": self.planned.problem.name,
+            "placer": self.planned.result.placer,
+            "training": asdict(self.training),
+            "predicted_seconds": self.predicted_seconds,
+            "measured_seconds": self.measured_seconds,
+            "shortest_seconds": float(np.min(run.counted)),
+            "step_seconds": run.seconds.tolist(),
+            "losses": [_known(loss) for loss in run.losses],
+            "devices": devices,
+            "kinds": {row.name: _numbers(row) | {"ops": row.count} for row in kind_rows(run)},
+            "links": {row.name: _numbers(row) | {"transfers": row.count, "bytes": row.bytes} for row in link_rows(run)},
+            "equal": run.is_equal if run.differences else None,
+            "not_compared": run.not_compared,
+            "differences": {
+                each.what: {"largest": _known(each.largest), "relative": _known(each.relative), "tensor": each.name}
+                for each in run.differences
+            },
+        }
+
+    def _shown(self) -> RenderableType:
+        return Group(*measured_table(self.run, self.devices, self.cores))
+
+
+def _numbers(row: Beside) -> dict[str, float]:
+    return {"predicted_seconds": row.predicted, "measured_seconds": row.measured}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

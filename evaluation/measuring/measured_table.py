@@ -1,0 +1,82 @@
+"""A simulated step next to the measured one, as the terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from envs.running.measured_run import MeasuredRun
+from envs.running.reference import TOLERANCE
+from evaluation.measuring.measured_rows import Beside, device_rows, kind_rows, link_rows
+from evaluation.records.formatting import NOTHING, memory, numbers, ratio, seconds, table
+from evaluation.tables.step_chart import StepChart
+
+KINDS = 8  # of ops that are shown: those that took longest
+
+
+def measured_table(run: MeasuredRun, devices: Sequence[str], cores: int) -> Iterator[RenderableType]:
+    """By device, kind of op and link what was predicted and measured; a chart of both steps; and sentences."""
+    yield _devices(run, devices)
+    kinds = kind_rows(run)
+    yield _rows(f"The {min(KINDS, len(kinds))} kinds of ops that took longest", "kind", "ops", kinds[:KINDS])
+    if links := link_rows(run):
+        yield _rows("Links, from when a tensor is handed over until its reader has it", "link", "transfers", links)
+    for name, step in (("Predicted", run.predicted), ("Measured", run.measured)):
+        yield Text(f"{name}:")
+        yield StepChart(step)
+    if run.differences:
+        yield _differences(run)
+    yield from (Text(sentence) for sentence in measured_sentences(run, devices, cores))
+
+
+def measured_sentences(run: MeasuredRun, devices: Sequence[str], cores: int) -> Iterator[str]:
+    """Step times and losses, where it ran, and what the comparison with the unplaced model says."""
+    predicted, measured = run.predicted.step_seconds, run.step_seconds
+    over = measured / predicted if predicted else float("nan")
+    yield (
+        f"One step takes {seconds(measured)} measured, the median of {len(run.counted)} (the shortest "
+        f"{seconds(float(run.counted.min()))}), and {seconds(predicted)} predicted: {ratio(over)} times."
+    )
+    yield f"The loss was {run.losses[0]:.6g} in the first of {len(run.losses)} steps, {run.losses[-1]:.6g} in the last."
+    if cores and cores < len(devices):
+        yield f"{len(devices)} processes shared {cores} cores, so that the times say little about as many devices."
+    if run.not_compared:
+        yield f"It was NOT compared with the unplaced model: {run.not_compared}."
+    if run.differences and run.is_equal:
+        yield "Its first step is that of the unplaced model, but for rounding."
+    elif run.differences:
+        worst = max(run.differences, key=lambda each: each.relative)
+        yield f"Its first step is NOT that of the unplaced model: {worst.what} differ, most in {worst.name!r}."
+
+
+def _devices(run: MeasuredRun, devices: Sequence[str]) -> Table:
+    heads = numbers("busy, predicted", "measured", "idle, predicted", "measured", "memory beyond weights", "measured")
+    made = table(run.predicted.problem.name, "device", "on", *heads)
+    for row, on in zip(device_rows(run), devices, strict=True):
+        grown = NOTHING if row.measured_growth != row.measured_growth else memory(row.measured_growth)
+        times = (row.busy.predicted, row.busy.measured, row.idle.predicted, row.idle.measured)
+        made.add_row(row.name, on, *map(seconds, times), memory(row.predicted_growth), grown)
+    return made
+
+
+def _rows(title: str, what: str, count: str, rows: Sequence[Beside]) -> Table:
+    has_bytes = any(row.bytes for row in rows)
+    made = table(title, what, *numbers(count, *["sent"] * has_bytes, "predicted", "measured", "ratio"))
+    for row in rows:
+        sent = [memory(row.bytes)] if has_bytes else []
+        times = seconds(row.predicted), seconds(row.measured), ratio(row.ratio)
+        made.add_row(row.name, f"{row.count:,}", *sent, *times)
+    return made
+
+
+def _differences(run: MeasuredRun) -> Table:
+    caption = f"Relative: over the largest number of the tensor. Up to {TOLERANCE:g} counts as rounding."
+    heads = numbers("largest difference", "relative")
+    made = table("The first step, compared with that of the unplaced model", "what", *heads, "most in", caption=caption)
+    for each in run.differences:
+        style = "bold red" if not each.is_small else ""
+        made.add_row(each.what, f"{each.largest:.2g}", f"{each.relative:.2g}", each.name or NOTHING, style=style)
+    return made

@@ -1,0 +1,1 @@
+"""Tables of plans, steps, memory and graphs, for terminals and reports."""

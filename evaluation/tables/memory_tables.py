@@ -1,0 +1,61 @@
+"""What memory kinds of plans take: a table of all devices, and one of what takes it on the fullest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from evaluation.records.formatting import memory, numbers, seconds, table
+from evaluation.tables.plan_memory import PlanMemory
+from graphs.problem import Problem
+
+MANY = 6  # devices that a line of a table can hold
+
+
+def memory_tables(problem: Problem, plans: Sequence[PlanMemory]) -> RenderableType:
+    """Both tables, the sentences of placers that made no plan, and their notes."""
+    made = [plan for plan in plans if not plan.refused]
+    tables: list[RenderableType] = [_per_device(problem, made), _fullest(made)] if made else []
+    refused = [Text(f"{plan.kind}: {plan.refused}", style="yellow") for plan in plans if plan.refused]
+    said = [(plan.kind, note.removeprefix(f"{plan.kind.partition(':')[0]}: ")) for plan in made for note in plan.notes]
+    notes = [Text(f"{kind}: {note}") for kind, note in said]
+    return Group(*tables, *refused, *notes)
+
+
+def _per_device(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
+    devices = problem.cluster.devices
+    few = len(devices) <= MANY
+    heads = [f"{device.name}\n{memory(device.memory_bytes)}" for device in devices] if few else ["least", "most"]
+    found = table(problem.name, Column("plan", no_wrap=True), *numbers(*heads), "fits")
+    for plan in plans:
+        shown = plan.devices if few else sorted(plan.devices, key=lambda device: device.peak)[:: len(devices) - 1]
+        fullest = plan.fullest
+        verdict = (
+            f"yes, {memory(-fullest.lacks)} left on {fullest.device}"
+            if plan.fits
+            else f"no, {memory(fullest.lacks)} too little on {fullest.device}"
+        )
+        cells = (Text(memory(device.peak), "red" if device.lacks > 0 else "") for device in shown)
+        found.add_row(plan.kind, *cells, Text(verdict, "" if plan.fits else "yellow"))
+    return found
+
+
+def _fullest(plans: Sequence[PlanMemory]) -> Table:
+    caption = (
+        "Gradients: with the optimizer's state. Activations: with inputs, and of how many of the step's micro-batches. "
+        "In transit: copies of what other devices made, and parts of gradients being summed up. Leave room for "
+        "what is not counted: driver and framework (often 0.5 to 1 GiB of a card), fragmentation, what kernels need."
+    )
+    heads = numbers("weights", "gradients", "activations", "in transit", "step")
+    found = table("On the device with the least room", Column("plan", no_wrap=True), *heads, caption=caption)
+    for plan in plans:
+        device = plan.fullest
+        of = f", {device.micro_batches} of {plan.micro_batches}" if device.micro_batches else ""
+        found.add_row(
+            plan.kind, memory(device.weights + device.versions), memory(device.state), memory(device.activations) + of,
+            memory(device.received + device.sums), seconds(plan.step_seconds),
+        )  # fmt: skip
+    return found

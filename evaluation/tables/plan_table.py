@@ -1,0 +1,222 @@
+"""What a plan does to its devices: a table and a chart for the terminal, and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from envs.costs.costs import timing
+from envs.expansion.expanded import Expansion
+from envs.expansion.layout import Layout
+from envs.orders import GIVEN
+from envs.plans.schedule import AS_READY
+from envs.simulation.robustness import Robustness
+from envs.simulation.step_shares import SHARES, StepShares
+from envs.timelines.timeline import Timeline
+from evaluation.records.formatting import memory, numbers, ratio, seconds, share, table
+from evaluation.reporting.beside_placements import beside_placement
+from evaluation.tables.split_rows import split_rows, split_summary
+from evaluation.tables.split_table import split_table
+from evaluation.tables.step_chart import StepChart
+from evaluation.tables.step_summary import StepSummary, kind_of
+from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
+from graphs.op_graph import Floats
+from graphs.problem import PROGRAM, Problem
+
+BAR = 10  # characters
+MOST_DEVICES = 8  # that a summary names
+
+
+def plan_table(
+    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, compared: bool = False
+) -> RenderableType:
+    """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
+
+    And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
+    Of a plan that has a split also by what that divides ops. Of an op placement also what it is worth next to plans of
+    other kinds, unless it was `compared` with them.
+    """
+    problem, summary = timeline.problem, StepSummary.of(timeline)
+    heads = numbers("used / limit", state(problem), "activations at peak")
+    heads[0].no_wrap = True
+    devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
+    for row, device, peak in zip(device_rows(timeline), problem.cluster.devices, timeline.peak_bytes, strict=True):
+        name, used, *others = row
+        style = "bold red" if peak > device.memory_bytes else ""
+        devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
+    said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
+    expansion = timeline.expansion
+    spent = _spent_table(*(time_rows(summary) if expansion is None else share_rows(timeline)))
+    splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
+    said[1:1] = [summary.over_alone, *beside_placement(timeline, compared=compared)]
+    return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
+
+
+def plan_lines(timeline: Timeline, placer: str) -> str:
+    """The plan in four lines: whose it is, the step, the memory that each device needs, and whether it fits."""
+    by = f", by {placer}" if placer else ""
+    used = [f"{name} {used}" for name, used, *_ in device_rows(timeline)]
+    more = f", and {len(used) - MOST_DEVICES} more" if len(used) > MOST_DEVICES else ""
+    return "\n".join([
+        f"{timeline.problem.name}{by}",
+        f"One step takes {seconds(timeline.step_seconds)}. {StepSummary.of(timeline).over_alone}",
+        f"Memory, used / limit: {', '.join(used[:MOST_DEVICES])}{more}.",
+        "It fits." if timeline.fits else f"It does not fit: {timeline.overflow()}.",
+    ])  # fmt: skip
+
+
+def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+    """Of each device: name, memory used and its limit, and of that weights and their state, and activations."""
+    rows: list[tuple[str, ...]] = []
+    for row, device in enumerate(timeline.problem.cluster.devices):
+        peak = timeline.peak(row)
+        used = f"{memory(peak.total)} / {memory(device.memory_bytes)}"
+        rows.append((device.name, used, memory(peak.state), peak.parts(memory)))
+    return rows
+
+
+def share_rows(timeline: Timeline) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Heads and, of each device, its name and the shares of the step by what they are spent on, if any device does so.
+
+    The last column is what the device sends.
+    """
+    seconds, step = StepShares.of(timeline).seconds, timeline.step_seconds or 1.0
+    used = np.flatnonzero(seconds.any(axis=0))
+    heads = ["device", *(SHARES[column].replace("_", "-") for column in used.tolist()), "sends"]
+    sent = sent_bytes(timeline)
+    return heads, [
+        (device.name, *(share(value) for value in (seconds[row, used] / step).tolist()), memory(sent[row]))
+        for row, device in enumerate(timeline.problem.cluster.devices)
+    ]
+
+
+def sent_bytes(timeline: Timeline) -> Floats:
+    """(devices,) bytes that each device sends to others; a multicast transfer counts once."""
+    cluster, moved = timeline.problem.cluster, timeline.transfers
+    is_multicast = np.append(cluster.multicast, False)[moved.channel]  # FREE is the last
+    once = np.unique(np.stack([moved.output, np.where(is_multicast, -1, moved.destination)]), axis=1, return_index=True)
+    size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
+    sent: Floats = np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
+    return sent
+
+
+def _spent_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    spent = table("What the step is spent on", heads[0], *numbers(*heads[1:]))
+    for row in rows:
+        spent.add_row(*row)
+    return spent
+
+
+def _largest_tables(summary: StepSummary) -> list[RenderableType]:
+    """Of what is sent, if anything is, and of what is held."""
+    tables: list[RenderableType] = []
+    for heads, rows in (sent_rows(summary), held_rows(summary)):
+        name, *others, last = heads
+        ends = [last] if "takes" not in heads else [others.pop(), last]
+        made = table("", Column(name, overflow="fold"), *others, *numbers(*ends))
+        for row in rows:
+            made.add_row(*map(Text, row))
+        tables += [made] if rows else []
+    return tables
+
+
+def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> list[str]:
+    """Step time, its ratio to the lower bound, its order, the busiest link and, if it does not fit, where."""
+    over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
+    busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
+    return [
+        f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
+        f"{kind_of(timeline)}, {seconds(lower_bound_seconds)}.",
+        *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
+        *([] if timeline.expansion is None else unknown_batch(timeline.expansion)),
+        order_sentence(timeline, program_seconds),
+        f"The busiest link, {busiest}, carries data {share(carries)} of the time."
+        if busiest
+        else "Nothing is sent between devices.",
+        f"Cost model: {timing(timeline.problem)}.",
+        *([] if timeline.fits else [f"This plan does not fit: {timeline.overflow()}."]),
+    ]
+
+
+def schedule_sentence(expansion: Expansion) -> str:
+    """What a plan has that is no op placement: stages and their devices, micro-batches, and how these are run."""
+    schedule, stages = expansion.plan.schedule, Layout(expansion.given, expansion.plan).stage_devices
+    devices = ", ".join(str(len(each)) for each in stages)
+    said = [
+        f"Schedule: {schedule.micro_batches} micro-batch{'es' * (schedule.micro_batches > 1)} through {len(stages)} "
+        f"stage{'s' * (len(stages) > 1)} on {devices} device{'s' * (devices != '1')}",
+        "ops as they are ready" if schedule.order == AS_READY else f"passes in the order {schedule.order}",
+    ]
+    if expansion.plan.split:
+        said.append(split_summary(expansion.given, expansion.plan))
+    if schedule.recompute:
+        said.append(f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))} recomputed")
+    if schedule.update == "micro_batch":
+        said.append("updates after every micro-batch")
+    return "; ".join(said) + "."
+
+
+def unknown_batch(expansion: Expansion) -> list[str]:
+    """What a plan that divides the batch takes for granted where nobody has said how many samples a step has."""
+    plan, graph = expansion.plan, expansion.given.graph
+    parts = plan.schedule.micro_batches * max(map(len, plan.devices), default=1)
+    if graph.samples or parts < 2:
+        return []
+    return [
+        f"How many samples a step of {graph.name} has is not known: its batch is taken to divide into any number of "
+        "equal parts; say it, as in --batch 32 or FILE:batch=32."
+    ]
+
+
+def order_sentence(timeline: Timeline, program_seconds: float) -> str:
+    """The order of ops under which a step time holds, and what the same plan takes in PyTorch's own."""
+    if timeline.order == PROGRAM:
+        return "Order: program, PyTorch's own."
+    named = "a number for each op" if timeline.order == GIVEN else timeline.order
+    over = program_seconds / timeline.step_seconds if timeline.step_seconds else np.nan
+    own = f"{seconds(program_seconds)} ({ratio(over)} times)"
+    same = "placement" if timeline.expansion is None else "plan"
+    return f"Order: {named}. In PyTorch's own order ({PROGRAM}) the same {same} takes {own}."
+
+
+def robustness_sentence(found: Robustness) -> str:
+    """How a plan fares under noise, and without contention; and how it would, first come, first served."""
+    said = _robustness(found)
+    if found.by_fifo is None:
+        return said
+    fifo = _robustness(found.by_fifo)
+    taken = seconds(found.by_fifo.step_seconds)
+    return f"{said} First come, first served, the same plan takes {taken}: {fifo[0].lower()}{fifo[1:]}"
+
+
+def _robustness(found: Robustness) -> str:
+    median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
+    return (
+        f"With {found.noise:.0%} of noise on every op and transfer it takes {seconds(found.median_seconds)} in the "
+        f"median of {found.draws} draws ({ratio(median)} times) and {seconds(found.worst_seconds)} at worst "
+        f"({ratio(worst)} times); if transfers did not queue, {seconds(found.free_seconds)}."
+    )
+
+
+def state(problem: Problem) -> str:
+    """What a device holds for the whole step."""
+    return "parameters, gradients, optimizer" if problem.graph.is_training else "parameters"
+
+
+def link_shares(timeline: Timeline) -> dict[str, float]:
+    """Of each channel that was used, the share of the step during which it carried something."""
+    shares: dict[str, float] = {}
+    for row in timeline.rows():
+        if row.link:  # channels of the same name: the busier
+            shares[row.label] = max(shares.get(row.label, 0.0), row.busy_seconds / (timeline.step_seconds or 1.0))
+    return shares
+
+
+def _bar(filled: float) -> Text:
+    cells = min(BAR, round(filled * BAR))
+    colour = "red" if filled > 1 else "yellow" if filled > 0.9 else "green"
+    return Text.assemble(("█" * cells, colour), ("░" * (BAR - cells), "dim"), f" {share(filled):>4}")

@@ -1,0 +1,165 @@
+"""What is asked first of a simulated step: whether it beats one device and fits, and where time and memory go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.simulation.bounds import lower_bound
+from envs.simulation.step_shares import WORK, StepShares
+from envs.timelines.timeline import Timeline
+from evaluation.records.formatting import ratio, seconds
+from evaluation.tables.alone import Alone, fastest_alone
+
+SAME = 0.005  # a speed-up this close to one is none
+LARGEST = 3  # transfers and tensors that are named
+
+
+class DeviceTime(NamedTuple):
+    """What a device spends the step on, in seconds; together they are the step."""
+
+    device: str
+    compute: float
+    launches: float  # after ops, and what runs the plan
+    transfers: float  # waiting for data that is on its way, sums of gradients included, and handling messages
+    waits: float  # idle, while nothing that it needs is on its way: another device still computes that
+
+
+class Sent(NamedTuple):
+    """An output that one device sends to another, in all micro-batches together."""
+
+    what: str  # the op that made it
+    source: str
+    destination: str
+    size: float  # bytes
+    times: int  # transfers
+    seconds: float  # that these take
+
+
+class HeldTensor(NamedTuple):
+    """A tensor that a device holds when it holds most, in all micro-batches together."""
+
+    what: str  # a weight, or the op that made it
+    kind: str
+    size: float  # bytes
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """The answers, in numbers. A Gantt chart, a table for the terminal and a report say the same."""
+
+    step_seconds: float
+    bound_seconds: float  # which no plan of the same kind can beat (`envs.simulation.bounds`)
+    kind: str  # of the plan, as `kind_of` says it
+    alone: Alone | None  # the fastest device that holds everything, if one does
+    fits: bool
+    devices: tuple[DeviceTime, ...]
+    sent: tuple[Sent, ...]  # the largest, the largest first
+    fullest: str  # the device with the least room left, as a share of its memory
+    fullest_bytes: float  # that it holds at its peak
+    fullest_limit: float  # that it may hold
+    held: tuple[HeldTensor, ...]  # what is largest there, the largest first
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> StepSummary:
+        """The summary of a simulated step. Raises InputError as `costs_of` does."""
+        given = timeline.problem if timeline.expansion is None else timeline.expansion.given
+        memory, device_names = timeline.problem.cluster.memory_bytes, _device_names(timeline)
+        fullest = int((timeline.peak_bytes / np.maximum(memory, 1.0)).argmax())
+        if not np.isfinite(memory).any():
+            fullest = int(timeline.peak_bytes.argmax())
+        bound = lower_bound(given, None if timeline.expansion is None else timeline.expansion.plan)
+        return cls(
+            timeline.step_seconds, bound, kind_of(timeline), fastest_alone(given), timeline.fits,
+            device_times(timeline), largest_sent(timeline)[:LARGEST], device_names[fullest],
+            float(timeline.peak_bytes[fullest]), float(memory[fullest]), largest_held(timeline, fullest)[:LARGEST],
+        )  # fmt: skip
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the fastest device alone; NaN where none holds everything."""
+        if self.alone is None or self.step_seconds <= 0:
+            return float("nan")
+        return self.alone.seconds / self.step_seconds
+
+    @property
+    def over_alone(self) -> str:
+        """The speed-up in a sentence."""
+        if self.alone is None:
+            return "No device holds everything alone."
+        taken = f"The fastest device alone, {self.alone.device}, takes {seconds(self.alone.seconds)}"
+        if self.step_seconds <= 0:
+            return f"{taken}."
+        slower = "; this plan is slower" if self.speedup < 1 - SAME else ""
+        return f"{taken}, {ratio(self.speedup)} times as long{slower}."
+
+
+def kind_of(timeline: Timeline) -> str:
+    """The plans of which none can beat the lower bound. Those that divide more may: it is none for all plans."""
+    if timeline.expansion is None:
+        return "undivided op placements"
+    if timeline.expansion.plan.split:
+        return "plans that divide the same indices"
+    return "plans with as many micro-batches and replicas"
+
+
+def device_times(timeline: Timeline) -> tuple[DeviceTime, ...]:
+    """Of each device, what it spends the step on."""
+    shares = StepShares.of(timeline)
+    compute = shares.seconds[:, : len(WORK)].sum(axis=1)
+    columns = (compute, shares["launch"], shares["transfers"] + shares["all_reduce"], shares["bubble"])
+    each = np.stack(columns, axis=1).tolist()
+    return tuple(DeviceTime(name, *row) for name, row in zip(_device_names(timeline), each, strict=True))
+
+
+def largest_sent(timeline: Timeline) -> tuple[Sent, ...]:
+    """All that is sent between devices, the most bytes first."""
+    moved, names, devices = timeline.transfers, _op_names(timeline), _device_names(timeline)
+    size = timeline.problem.graph.moved_bytes[moved.output]
+    found: dict[tuple[str, int, int], list[float]] = {}
+    columns = (moved.producer, moved.source, moved.destination, size, moved.finish - moved.start)
+    for producer, source, destination, each, took in zip(*(column.tolist() for column in columns), strict=True):
+        entry = found.setdefault((names[producer], source, destination), [0.0, 0, 0.0])
+        entry[0], entry[1], entry[2] = entry[0] + each, entry[1] + 1, entry[2] + took
+    sent = [
+        Sent(name, devices[source], devices[destination], size, int(times), took)
+        for (name, source, destination), (size, times, took) in found.items()
+    ]
+    return tuple(sorted(sent, key=lambda each: (-each.size, each.what, each.source, each.destination)))
+
+
+def largest_held(timeline: Timeline, device: int) -> tuple[HeldTensor, ...]:
+    """All that a device holds when it holds most, the most bytes first: weights with their state, outputs, copies."""
+    problem, names = timeline.problem, _op_names(timeline)
+    graph = problem.graph
+    uses = graph.weight_uses[timeline.placement[graph.weight_uses[:, 0]] == device]
+    weights, first = np.unique(uses[:, 1], return_index=True)
+    state, gradients = problem.weight_memory.bytes, problem.weight_memory.gradients
+    found: dict[tuple[str, str], float] = {}
+    for weight, op in zip(weights.tolist(), uses[first, 0].tolist(), strict=True):
+        name = graph.weight_names[weight] if graph.weight_names else f"weights of {names[op]}"
+        trained = state[weight] > graph.weights[weight]
+        key = (name, "weight and its state" if trained else "weight")
+        found[key] = found.get(key, 0.0) + float(state[weight])
+    producers, sizes = timeline.held_at_peak(device)
+    for op, size in zip(producers.tolist(), sizes.tolist(), strict=True):
+        made = "gradient" if gradients[op] else "output"
+        key = (names[op], made if timeline.placement[op] == device else "copy of another device's output")
+        found[key] = found.get(key, 0.0) + size
+    held = [HeldTensor(name, kind, size) for (name, kind), size in found.items() if size > 0]
+    return tuple(sorted(held, key=lambda each: (-each.size, each.what, each.kind)))
+
+
+def _op_names(timeline: Timeline) -> list[str]:
+    """(ops,) the name of each op, or of the op of the given graph that it is a copy of."""
+    own, expansion = list(timeline.problem.graph.names), timeline.expansion
+    if expansion is None:
+        return own
+    given = expansion.given.graph.names
+    return [given[of] if of >= 0 else name for name, of in zip(own, expansion.origin.tolist(), strict=True)]
+
+
+def _device_names(timeline: Timeline) -> list[str]:
+    return [device.name for device in timeline.problem.cluster.devices]

@@ -1,0 +1,33 @@
+"""The summary of a step as rows of text, for tables of the terminal and of pages."""
+
+from __future__ import annotations
+
+from evaluation.records.formatting import memory, seconds, share
+from evaluation.tables.step_summary import DeviceTime, StepSummary
+
+Rows = tuple[list[str], list[tuple[str, ...]]]  # heads, and cells under them
+
+
+def time_rows(summary: StepSummary) -> Rows:
+    """Of each device, the shares of the step in which it computes, launches ops, waits for transfers, and waits."""
+    step, spent = summary.step_seconds or 1.0, DeviceTime._fields[1:]
+    used = [name for name in spent if name != "launches" or any(device.launches for device in summary.devices)]
+    return ["device", *used], [
+        (device.device, *(share(getattr(device, name) / step) for name in used)) for device in summary.devices
+    ]
+
+
+def sent_rows(summary: StepSummary) -> Rows:
+    """Of each of the largest outputs that are sent: what, from where to where, how much, and how long it takes."""
+    return ["largest transfers", "from", "to", "size", "takes"], [
+        (f"{sent.what} ({sent.times} times)" if sent.times > 1 else sent.what, sent.source, sent.destination,
+         memory(sent.size), seconds(sent.seconds))
+        for sent in summary.sent
+    ]  # fmt: skip
+
+
+def held_rows(summary: StepSummary) -> Rows:
+    """Of each of the largest tensors on the device with the least room: which it is, what it is, how much it takes."""
+    return [f"largest in memory of {summary.fullest}", "what", "size"], [
+        (held.what, held.kind, memory(held.size)) for held in summary.held
+    ]

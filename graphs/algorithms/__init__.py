@@ -1,0 +1,1 @@
+"""Algorithms on edges and numbers alone: orders, components, pairs."""

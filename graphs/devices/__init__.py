@@ -1,0 +1,1 @@
+"""Devices and links: the catalogue, clusters of servers, topologies, and clusters in files."""

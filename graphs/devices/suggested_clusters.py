@@ -1,0 +1,61 @@
+"""What is meant by devices in place of a cluster: "a100x2" are the devices of `mixed:a100-80gbx2,link=nvlink3`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from graphs.devices.catalogue import catalogue
+
+_DEVICES = re.compile(r"(?P<name>.+?)(?:x(?P<count>[1-9]\d{0,2}))?(?:@(?P<link>.+))?")
+_LEFT_OUT = re.compile(r"nvidia|geforce|tesla|instinct|[-_ ]")
+NETWORK = "10gbe"  # between servers, where several are named
+
+
+class _Devices(NamedTuple):
+    """Some of one name."""
+
+    name: str  # in the catalogue
+    number: int
+    link: str
+
+
+def suggested(text: str) -> str:
+    """The spec of the cluster that devices of the catalogue make up, on the links of their boards; "" for other text.
+
+    Devices are joined by +, servers by /, as in `mixed`. Of several devices of a name, such as "a100", it is that of
+    the largest memory.
+    """
+    servers = []
+    for server in text.split("/"):
+        found = [each for each in map(_meant, server.split("+")) if each is not None]
+        is_alone = len(found) == 1 and found[0].number == 1
+        if len(found) <= server.count("+") or not (is_alone or all(each.link for each in found)):
+            return ""
+        servers.append([each._replace(link="") for each in found] if is_alone else found)
+    links = {each.link for server in servers for each in server} - {""}
+    same = f",link={min(links)}" if len(links) == 1 else ""
+    shown = "/".join("+".join(_written(each, same) for each in server) for server in servers)
+    return f"mixed:{shown}{same}{f',network={NETWORK}' if len(servers) > 1 else ''}"
+
+
+def _written(devices: _Devices, same: str) -> str:
+    counted = f"{devices.name}x{devices.number}" if devices.number > 1 else devices.name
+    return counted if same or not devices.link else f"{counted}@{devices.link}"
+
+
+def _meant(text: str) -> _Devices | None:
+    """Devices of the catalogue, and what joins them; None for a name that means none."""
+    match, known = _DEVICES.fullmatch(text), catalogue()
+    alike = [name for name in known.devices if match and _is_called(name, match["name"])]
+    if match is None or not alike:
+        return None
+    name = max(alike, key=lambda each: known.device(each).memory_bytes)
+    return _Devices(name, int(match["count"] or 1), match["link"] or known.devices[name].link)
+
+
+def _is_called(name: str, text: str) -> bool:
+    """Whether a name of the catalogue is what a text means: "a100-80gb" is "A100", and "rtx4090" is "4090"."""
+    asked = _LEFT_OUT.sub("", text.lower())
+    names = {_LEFT_OUT.sub("", name), _LEFT_OUT.sub("", name.rpartition("-")[0])} - {"", "rtx"}
+    return not names.isdisjoint({asked, f"rtx{asked}"})

@@ -1,0 +1,1 @@
+"""Graphs by what names them: files, specs, suites and splits of families."""

@@ -1,0 +1,1 @@
+"""Graphs made of graphs: another batch, a part of it, layers that are frozen."""

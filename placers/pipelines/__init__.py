@@ -1,0 +1,1 @@
+"""Pipelines that a formula proposes, judged by the engine, and improved by local search."""

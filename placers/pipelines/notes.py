@@ -1,0 +1,61 @@
+"""Notes: which plan was best, by how much, and what the others take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envs.pipelines.pipeline import LayerPipeline
+from graphs.foundation.quantities import readable_seconds
+from graphs.problem import STEP_TIME, Problem
+from placers.pipelines.contest import Contest, Contestant
+
+
+def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iterator[str]:
+    """Sentences of a placer on who was best, and by how much."""
+    best = contest.best
+    assert best is not None
+    of = "" if problem.objective == STEP_TIME else f" by {problem.objective}"
+    others = contest.others(best.who)
+    if best.merit.lacking:
+        yield f"{placer}: no plan fits; {best.who} lacks least memory, {best.merit.lacking / 2**30:.2f} GiB."
+    elif others and not others[0].merit.lacking:
+        gain = others[0].merit.value / best.merit.value - 1 if best.merit.value else 0.0
+        yield (
+            f"{placer}: the best of {len(others) + 1} plans in the same simulator is {best.who}: "
+            f"{readable_seconds(best.merit.value)}{of}, {gain:.1%} faster than the next, {others[0].who}."
+        )
+    elif not others:
+        yield f"{placer}: {best.who} takes {readable_seconds(best.merit.value)}{of}; nothing else was simulated."
+    else:
+        only = f"{best.who} is the only one of {len(others) + 1} plans that fits"
+        yield f"{placer}: {only}: {readable_seconds(best.merit.value)}{of}."
+    if others:
+        yield f"{placer}: compared with {', '.join(map(_worth, others))}."
+    for who, why in contest.refused.items():
+        if who not in contest.entries:
+            yield f"{placer}: no plan of {who}: {why}."
+
+
+def _worth(entry: Contestant) -> str:
+    if entry.merit.lacking:
+        return f"{entry.who} (lacks {entry.merit.lacking / 2**30:.2f} GiB)"
+    return f"{entry.who} ({readable_seconds(entry.merit.value)})"
+
+
+def description(pipeline: LayerPipeline, seconds: float) -> str:
+    """A sentence on a pipeline."""
+    layers = ":".join(str(stage.end - stage.first) for stage in pipeline.stages)
+    replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
+    again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
+    devices = [device for stage in pipeline.stages for device in stage.devices]
+    is_known = len(set(devices)) == len(devices) and not pipeline.is_divided
+    estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
+    rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
+    turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
+    if pipeline.is_divided:
+        by = ":".join(f"{stage.replicas} by {stage.shards}" for stage in pipeline.stages)
+        turns = f", stages divided {by}, replicas by shards"
+    return (
+        f"planner: the pipeline before its cuts were moved unit by unit: stages of {layers} layers on {replicas} "
+        f"devices{turns}, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{rule}{again}{estimate}."
+    )

@@ -1,0 +1,98 @@
+"""PipelineEvaluator: what pipelines take, at the grain of stages or op by op; each is simulated once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.objectives.latency import Latency
+from envs.pipelines.grain.layer_grain import LayerGrain
+from envs.pipelines.pipeline import LayerPipeline
+from envs.simulation.simulator import Simulator
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
+from placers.pipelines.budget import Spent
+from placers.pipelines.contest import Contestant
+from placers.pipelines.merit import INVALID, Merit
+from placers.pipelines.size import is_too_large
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineOutcome:
+    """What a pipeline takes."""
+
+    seconds: float  # of the objective
+    peak_bytes: Floats  # (devices,)
+
+
+class PipelineEvaluator:
+    """Simulates pipelines at the grain of stages: their step time, or the latency of their first micro-batch."""
+
+    def __init__(self, grain: LayerGrain, spent: Spent, *, latency: bool = False) -> None:
+        self.grain, self.spent = grain, spent
+        self.memory_factor = 1.0  # of what devices need at op grain, over what they need at this one
+        self._latency = Latency() if latency else None
+        self._known: dict[LayerPipeline, PipelineOutcome | None] = {}
+        ops = np.bincount(grain.layers.of_unit[grain.problem.graph.units])
+        self._ops_before = np.concatenate([[0], np.cumsum(ops)])  # (layers + 1,)
+
+    def merit(self, pipeline: LayerPipeline) -> Merit:
+        """What it is worth. Without simulations left, what is not known is worth nothing."""
+        if pipeline not in self._known:
+            if not self.spent.left:
+                return INVALID
+            self._known[pipeline] = self._simulated(pipeline)
+        found = self._known[pipeline]
+        if found is None:
+            return INVALID
+        lacking = np.maximum(found.peak_bytes * self.memory_factor - self.grain.problem.cluster.memory_bytes, 0.0)
+        return Merit(float(lacking.sum()), found.seconds)
+
+    def refuse(self, pipeline: LayerPipeline) -> None:
+        """A pipeline turns out to be no plan for the problem."""
+        self._known[pipeline] = None
+
+    def peak_bytes(self, pipeline: LayerPipeline) -> Floats:
+        """(devices,) what a pipeline that has been simulated needs at this grain."""
+        found = self._known[pipeline]
+        assert found is not None
+        return found.peak_bytes
+
+    def ranked(self) -> list[LayerPipeline]:
+        """All pipelines so far, the best first."""
+        valid = [pipeline for pipeline, found in self._known.items() if found is not None]
+        return sorted(valid, key=self.merit)
+
+    def _simulated(self, pipeline: LayerPipeline) -> PipelineOutcome | None:
+        """None for a pipeline that is too large, or that the problem or its order of passes does not take."""
+        if is_too_large(self.grain.problem, self._copies(pipeline)):
+            return None
+        try:
+            written = self.grain.expansion(pipeline)
+        except InputError:
+            return None
+        self.spent.add(1)
+        outcome = Simulator(written.problem, order=written.order).run(written.placement)
+        seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
+        return PipelineOutcome(seconds, self.grain.on_all_shards(pipeline, outcome.peak_bytes))
+
+    def _copies(self, pipeline: LayerPipeline) -> int:
+        """Of ops, in micro-batches and replicas."""
+        ops = self._ops_before
+        replicated = sum(int(ops[stage.end] - ops[stage.first]) * len(stage.devices) for stage in pipeline.stages)
+        return replicated * pipeline.micro_batches
+
+
+class OpEvaluator(PipelineEvaluator):
+    """Simulates pipelines op by op, as all plans are compared."""
+
+    def __init__(self, grain: LayerGrain, spent: Spent, compare: Callable[[LayerPipeline], Contestant | None]) -> None:
+        """`compare` simulates the plan of a pipeline; None if it is not valid for the problem."""
+        super().__init__(grain, spent)
+        self._compare = compare
+
+    def _simulated(self, pipeline: LayerPipeline) -> PipelineOutcome | None:
+        entry = self._compare(pipeline)
+        return None if entry is None else PipelineOutcome(entry.merit.value, entry.peak_bytes)

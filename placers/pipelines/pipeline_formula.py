@@ -1,0 +1,117 @@
+"""What a pipeline costs by formula, unsimulated: a planner proposes by it, and a policy of whole plans sees by it.
+
+Seconds of stages, of what they send and of sums of gradients, micro-batches in flight and memory are put together for
+given stages on given devices; `placers.pipelines.cuts` says what a step takes of them, and where stages are best cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from envs.pipelines.grain.layer_grain import LayerGrain
+from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
+from envs.plans.schedule import Sharing
+from graphs.op_graph import Bools, Floats, Ints
+from placers.pipelines.cuts import CutFormula, StagePlaces
+from placers.pipelines.links_between import LinksBetween
+from placers.pipelines.places import Sets
+from placers.pipelines.stage_costs import kinds_of, stage_costs
+
+
+class PipelineFormula:
+    """The formula for pipelines of a problem's layers on devices that may be used."""
+
+    def __init__(self, grain: LayerGrain, used: Sequence[int]) -> None:
+        self.grain = grain
+        self.costs, self.devices = stage_costs(grain, used)
+        self.links = LinksBetween(grain.problem.cluster)
+        self._kinds = cache(lambda several: kinds_of(self.devices, several))
+        self._memory = cache(lambda several: max(float(self.devices.memory_bytes[list(several)].min()), 1e-9))
+        self._cuts = CutFormula(self.costs)
+
+    def estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
+        """Seconds of a step, and what the fullest device needs over what it has."""
+        return self._cuts.estimated(self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches)
+
+    def filled(self, pipeline: LayerPipeline) -> Floats:
+        """(stages,) what each needs of its smallest device's memory, over what it may take there."""
+        return self._cuts.filled(self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches)
+
+    def made_to_fit(self, pipeline: LayerPipeline, most: float) -> LayerPipeline:
+        """The same pipeline, in which stages that fill more than `most` are computed again, the fullest first.
+
+        It may still not fit, where that does not suffice.
+        """
+        if not self.grain.problem.graph.is_training:
+            return pipeline
+        while True:
+            filled = self.filled(pipeline)
+            filled[list(pipeline.recompute)] = 0.0
+            if filled.max() <= most:
+                return pipeline
+            pipeline = replace(pipeline, recompute=tuple(sorted((*pipeline.recompute, int(filled.argmax())))))
+
+    def cut(
+        self, sets: Sets, micro_batches: int, *, recompute: bool = False, thorough: bool = True,
+        sharing: Sharing = "split",
+    ) -> tuple[list[int], float, float]:  # fmt: skip
+        """Where a 1F1B pipeline on these sets of devices is best cut, and both estimates of it, as `CutFormula.cut`."""
+        flying = in_flight(ONE_F_ONE_B, sets, micro_batches, sharing)
+        places = self._places(sets, flying, sharing, np.full(len(sets), recompute))
+        return self._cuts.cut(places, micro_batches, thorough=thorough)
+
+    def cut_again(self, pipeline: LayerPipeline) -> LayerPipeline:
+        """The same pipeline, cut where the formula says."""
+        ends, _, _ = self._cuts.cut(self._places_of(pipeline), pipeline.micro_batches, thorough=True)
+        both = zip(pairwise(ends), pipeline.stages, strict=True)
+        return replace(pipeline, stages=tuple(replace(stage, first=first, end=end) for (first, end), stage in both))
+
+    def _places_of(self, pipeline: LayerPipeline) -> StagePlaces:
+        sets, sharing = sets_of(pipeline), pipeline.sharing
+        again = np.array([stage in pipeline.recompute for stage in range(len(sets))])
+        return self._places(sets, in_flight(pipeline.order, sets, pipeline.micro_batches, sharing), sharing, again)
+
+    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> StagePlaces:
+        between = self.links.taking_turns if sharing == "turns" else self.links.sending
+        before = (sets[0], *sets[:-1])
+        forward = [between(one, other) for one, other in zip(before, sets, strict=True)]
+        backward = [between(other, one) for one, other in zip(before, sets, strict=True)]
+        (there, there_each, there_busy), (back, back_each, back_busy), (late, late_each, _) = (
+            np.array(links).T.copy() for links in (forward, backward, [self.links.summing(each) for each in sets])
+        )
+        count = np.array([float(len(several)) for several in sets])
+        share, rate = (np.ones(len(sets)), count) if sharing == "turns" else (1 / count, np.ones(len(sets)))
+        hosted = Counter(sets)
+        return StagePlaces(
+            np.array([self._kinds(several) for several in sets]), share, rate,
+            np.array([self._memory(several) / hosted[several] for several in sets]),
+            flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, recompute,
+        )  # fmt: skip
+
+
+def in_flight(order: str, sets: Sets, micro_batches: int, sharing: Sharing) -> Floats:
+    """(stages,) micro-batches in flight at each replica of a stage; those of 1F1B for orders that are not known."""
+    size = np.array([len(several) if sharing == "turns" else 1 for several in sets])
+    following = np.cumsum(size[::-1])[::-1]  # places of the pipeline from each stage on
+    flying = np.ceil(following / size)
+    if order == "early_backward_b":
+        flying = np.ceil((2 * following - 1) / size)
+    elif order == "gpipe":
+        flying = np.full(len(sets), float(micro_batches))
+    return np.asarray(np.minimum(flying, np.ceil(micro_batches / size)), np.float64)
+
+
+def sets_of(pipeline: LayerPipeline) -> Sets:
+    """The devices of each stage."""
+    return tuple(stage.devices for stage in pipeline.stages)
+
+
+def _ends(pipeline: LayerPipeline) -> Ints:
+    """(stages + 1,) where stages end, from 0 on."""
+    return np.array([0, *(stage.end for stage in pipeline.stages)], np.int64)

@@ -1,0 +1,1 @@
+"""The planners of papers: DAPPLE, PipeDream and PipeTransformer, with their formulas."""

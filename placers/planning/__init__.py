@@ -1,1 +1,0 @@
-"""Planning by simulation: pipelines that a formula proposes, judged by the engine, and improved by local search."""

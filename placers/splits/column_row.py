@@ -1,0 +1,137 @@
+"""Columns, then rows: which index each op of a graph divides by Megatron-LM's rule (Shoeybi et al. 2019, section 3).
+
+A matrix product by a weight divides a column of it, all ops after it divide what belongs to that, and a next product by
+a weight sums over it: of that weight each device has rows. Only then is anything sent:
+
+    x ---> x A --> gelu --> h B ---> y          forward: the parts of y are added up
+    all    columns          rows    partial     backward: those of the gradient of x
+
+In attention the columns of queries, keys and values are whole heads, since a softmax does not divide its rows. A
+product after which something would have to be gathered, as the last one before a loss, is not divided, nor is anything
+else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from graphs.notation.described import Described
+from graphs.notation.descriptions import descriptions_of
+from graphs.notation.operator import Access, Operator
+from graphs.op_graph import OpGraph, Phase
+from placers.splits.parts import moved, parts
+from placers.splits.split_graph import NONE
+
+
+def columns_and_rows(graph: OpGraph, count: int) -> tuple[str, ...]:
+    """(ops,) the index that each op divides into so many parts, or ""; gradients and updates as their forward ops."""
+    forward = _Forward(graph, count).found()
+    split = list[str]()
+    for op, each in enumerate(descriptions_of(graph)):
+        mirror = int(graph.mirror[op])
+        name = forward.get(op if mirror < 0 else mirror, NONE)
+        split.append(name if each is not None and _may_divide(each.operator, name, count) else NONE)
+    return tuple(split)
+
+
+class _Forward:
+    """The forward ops of a graph, and who reads what they make."""
+
+    def __init__(self, graph: OpGraph, count: int) -> None:
+        self.count = count
+        self.ops: dict[int, Described] = {}
+        self.readers: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # of a result: op and read
+        self.unknown: set[int] = set()  # ops that something reads of which no more is known
+        self.uses: dict[int, set[int]] = defaultdict(set)  # of each weight
+        for op, each in enumerate(descriptions_of(graph)):
+            if graph.phase[op] != Phase.FORWARD or each is None:
+                continue
+            self.ops[op] = each
+            for place, source in enumerate(each.sources):
+                if source is not None and source.op >= 0:
+                    self.readers[source.op, source.result].append((op, place))
+                elif source is not None:
+                    self.uses[source.weight].add(op)
+        for producer, consumer in graph.edges[~graph.control].tolist():
+            if graph.phase[consumer] == Phase.FORWARD and consumer not in self.ops:
+                self.unknown.add(producer)
+
+    def found(self) -> dict[int, str]:
+        """Of each forward op that is divided, the index."""
+        chosen: dict[int, str] = {}
+        for op, each in self.ops.items():
+            columns, _ = _columns_and_rows_of(each)
+            for name in columns if op not in chosen else ():
+                if _may_divide(each.operator, name, self.count) and (more := self._region(op, name, chosen)):
+                    chosen |= more
+                    break
+        return chosen
+
+    def _region(self, product: int, column: str, chosen: dict[int, str]) -> dict[int, str]:
+        """What is divided if a column of a product is, down to the rows of the next ones; empty if that is not all."""
+        region, waiting, has_rows = {product: column}, [product], False
+        while waiting:
+            op = waiting.pop()
+            if op in self.unknown:
+                return {}
+            operator = self.ops[op].operator
+            for result, made in enumerate(operator.writes):
+                for reader, place in self.readers[op, result]:
+                    known = region.get(reader, chosen.get(reader))
+                    name = self._continued(operator, made, region[op], reader, place, known)
+                    if not name:
+                        return {}
+                    is_row = name in _columns_and_rows_of(self.ops[reader])[1]
+                    has_rows = has_rows or is_row
+                    if known is None:
+                        region[reader] = name
+                        waiting += [] if is_row else [reader]
+        weights = {source.weight for op in region for source in self.ops[op].sources if source and source.op < 0}
+        together = chosen | region
+        if any(len({together.get(user) for user in self.uses[weight]}) > 1 for weight in weights):
+            return {}  # a weight that others divide otherwise would have to be moved
+        return region if has_rows else {}
+
+    def _continued(
+        self, operator: Operator, made: Access, by: str, reader: int, place: int, known: str | None
+    ) -> str:  # fmt: skip
+        """The index by which a reader needs just the part of what is made that its device has; "" if there is none."""
+        other = self.ops[reader].operator
+        rows = _columns_and_rows_of(self.ops[reader])[1]
+        names = [
+            name for name in (other.sizes if known is None else (known,))
+            if _may_divide(other, name, self.count) and (name in rows or not (_is_reduced(other, name)))
+        ]  # fmt: skip
+        if not names:
+            return NONE
+        mesh = (self.count,)
+        source = parts(operator, made, [(by,)], mesh, True)
+        target = parts(other, other.reads[place], [(name,) for name in names], mesh, False)
+        is_there = ((moved(source, target)[0, :, 0] == 0) & ~target.is_whole[:, 0]).tolist()
+        return next((name for name, here in zip(names, is_there, strict=True) if here), NONE)
+
+
+def _columns_and_rows_of(each: Described) -> tuple[Sequence[str], Sequence[str]]:
+    """The indices of columns and of rows of the weight in a matrix product; none if an op is no product by a weight."""
+    read, weights, operator = set[str](), set[str](), each.operator
+    for source, access in zip(each.sources, operator.reads, strict=True):
+        if source is not None:
+            (weights if source.op < 0 else read).update(access.variables)
+        used = [set(index.variables) for index in access.index if index is not None]
+        if any(0 < len(variables & operator.reduced) < len(variables) for variables in used):
+            return (), ()  # a convolution
+    if not operator.reduced <= read & weights:
+        return (), ()  # a convolution of single points, which has a kernel, too
+    rows = [name for name in operator.sizes if name in operator.reduced]
+    columns = [name for name in operator.sizes if name in weights - read]
+    return (columns, rows) if rows else ((), ())
+
+
+def _is_reduced(operator: Operator, name: str) -> bool:
+    """Whether parts along an index would have to be added up, or exchange statistics."""
+    return operator.exchanged(name) > 0 or any(name not in access.variables for access in operator.writes)
+
+
+def _may_divide(operator: Operator, name: str, count: int) -> bool:
+    return operator.sizes.get(name, 0) >= count and name not in operator.opaque

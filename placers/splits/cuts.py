@@ -1,0 +1,161 @@
+"""Cuts: by which index every op of a split graph is divided along every axis of a mesh of devices.
+
+    recursive   one axis after the other, the outermost first: each exactly, given those before (Tofu's recursion)
+    uniform     the same index along all axes, exactly: so is data parallelism, and doing everything everywhere
+    refined     then each axis again, given all others, while that helps
+    joint       all axes at once, where tables are small enough: the exact minimum
+
+All of them keep to a limit on the bytes that a device holds, if there is one, or say that they found no way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
+from placers.splits.bucket_elimination import least
+from placers.splits.elimination_order import min_fill_order
+from placers.splits.memory_limit import least_within
+from placers.splits.options import Splitting
+from placers.splits.pairwise_costs import Assignment, PairwiseCosts
+from placers.splits.parts import Option
+from placers.splits.pricing import Pricing
+
+ROUNDS = 10  # of refinement, over all axes
+ROUNDING = 1e-9  # relative: less is no gain
+MOST_OPERATIONS = 3e8  # for all axes at once: some seconds
+
+
+@dataclass(frozen=True, eq=False)
+class SplitAssignment:
+    """A choice of the index that each variable is divided by, and its cost."""
+
+    options: tuple[Option, ...]  # (variables,) per axis the index, or ""
+    cost: float
+    held: float  # bytes that a device holds
+    fits: bool  # false: they are more than the limit, and nothing better was found
+
+    def of_ops(self, splitting: Splitting) -> tuple[Option, ...]:
+        """(ops,) the index that each op divides along each axis, or ""."""
+        return tuple(self.options[variable] for variable in splitting.of_op)
+
+
+@dataclass(frozen=True, eq=False)
+class CutSearchResult:
+    """The best cuts that were found, and what each way of finding cuts came to."""
+
+    best: SplitAssignment
+    recursive: SplitAssignment
+    uniform: SplitAssignment
+    refined: SplitAssignment  # the better one of these
+    joint: SplitAssignment | None  # the optimum, if there is no limit on memory; None: it would have taken too much
+
+    @property
+    def gap(self) -> float:
+        """How far the recursion is above the optimum, as a share of it; nan where that is not known."""
+        if self.joint is None or not (self.joint.fits and self.recursive.fits):
+            return np.nan
+        return self.recursive.cost / self.joint.cost - 1 if self.joint.cost else 0.0
+
+
+def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> CutSearchResult:
+    """Recursive and uniform cuts, the better ones refined, and joint ones if that takes no more operations than given.
+
+    Raises InputError if not even one axis can be cut exactly, since too many choices depend on each other.
+    """
+    first, same = recursive(pricing, limit), uniform(pricing, limit)
+    second = refined(pricing, min(first, same, key=_rank), limit)
+    third = joint(pricing, limit) if operations_of_joint(pricing) <= most_operations else None
+    best = second if third is None else min(third, second, key=_rank)
+    return CutSearchResult(best, first, same, second, third)
+
+
+def _rank(cuts: SplitAssignment) -> tuple[bool, float, float]:
+    """The smaller, the better: what fits, at least cost; or else what holds the least."""
+    return not cuts.fits, cuts.cost if cuts.fits else cuts.held, cuts.cost
+
+
+def operations_of_joint(pricing: Pricing) -> float:
+    """How many entries tables have if all axes are cut at once; infinite if they are too large."""
+    choices = [len(several) for several in pricing.splitting.joint()]
+    pairs = pricing.splitting.pairs
+    try:
+        order = min_fill_order(choices, pairs)
+    except InputError:
+        return np.inf
+    sizes = np.array(choices, np.float64)
+    return order.entries + math.prod(pricing.splitting.mesh) * float(sizes[pairs].prod(axis=1).sum())
+
+
+def recursive(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
+    """One axis after the other, each of least cost given those before."""
+    splitting = pricing.splitting
+    chosen: list[Option] | None = None
+    for axis in range(len(splitting.mesh)):
+        options = splitting.further(chosen)
+        later = math.prod(splitting.mesh[axis + 1 :])  # which divide what is held again
+        chosen = cheapest(pricing, options, pricing.costs(options, axis), limit * later)
+    return described(pricing, chosen or [], limit)
+
+
+def uniform(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
+    """The same index along all axes, for each op."""
+    options = pricing.splitting.uniform()
+    return described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
+
+
+def refined(pricing: Pricing, cuts: SplitAssignment, limit: float = np.inf) -> SplitAssignment:
+    """Each axis again, given all others, until none changes: never worse."""
+    splitting = pricing.splitting
+    for _ in range(ROUNDS):
+        before = cuts
+        for axis in range(len(splitting.mesh)):
+            options = splitting.instead(cuts.options, axis)
+            found = described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
+            is_gain = found.fits != cuts.fits or not np.isclose(found.cost, cuts.cost, ROUNDING, 0)
+            if is_gain and _rank(found) < _rank(cuts):
+                cuts = found
+        if cuts is before:
+            break
+    return cuts
+
+
+def joint(
+    pricing: Pricing,
+    limit: float = np.inf,
+    solve: Callable[[PairwiseCosts], Assignment] = least,
+) -> SplitAssignment:
+    """All axes at once, exactly; `solve` may be OptCNN's eliminations.
+
+    Raises InputError, before anything is allocated, if tables would be too large.
+    """
+    options = pricing.splitting.joint()
+    if solve is least:
+        min_fill_order([len(several) for several in options], pricing.splitting.pairs)  # before pairs are priced
+    return described(pricing, cheapest(pricing, options, pricing.costs(options), limit, solve), limit)
+
+
+def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf) -> SplitAssignment:
+    """Any cuts with what they cost and hold."""
+    one_each = [[option] for option in options]
+    cost = pricing.costs(one_each).cost(np.zeros(len(options), np.int64))
+    held = float(sum(of.sum() for of in pricing.held_bytes(one_each)))
+    return SplitAssignment(tuple(options), cost, held, held <= limit * (1 + ROUNDING))
+
+
+def cheapest(
+    pricing: Pricing,
+    options: list[list[Option]],
+    costs: PairwiseCosts,
+    limit: float,
+    solve: Callable[[PairwiseCosts], Assignment] = least,
+) -> list[Option]:
+    """Of the given options and their costs, (variables,) those of least cost within a limit on bytes held."""
+    held: list[Floats] = pricing.held_bytes(options)
+    found = least_within(costs, held, limit, solve)
+    return [several[choice] for several, choice in zip(options, found.chosen.tolist(), strict=True)]

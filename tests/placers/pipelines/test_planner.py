@@ -1,0 +1,207 @@
+"""The planner is behind nobody, keeps to its budget, and can be stopped."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.objectives import evaluate_objective
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from envs.simulation.simulator import simulate
+from graphs.batch_law import BatchLaw
+from graphs.files.load import load_cluster, load_graph
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.annealing import Annealing
+from placers.pipelines.pipeline_evaluator import OpEvaluator
+from placers.planner import Planner
+from tests.contracts.test_placers import training_graph, unequal_cluster
+from tests.oracle.toys import random_graph, toy_cluster
+from tests.papers.test_dapple import chain_of, row
+from tests.placers.pipelines.test_cuts import unequal
+
+QUICK = Planner(policy="")  # without the learned policy
+
+
+def chain(seed: int, layers: int, speeds: list[float], *, memory: float = np.inf, samples: int = 0) -> Problem:
+    """A chain of layers on devices of these speeds in a row."""
+    rng = np.random.default_rng(seed)
+    seconds, sizes, weights = (rng.uniform(low, high, layers).tolist() for low, high in ((1, 9), (0, 4), (0, 9)))
+    graph = replace(chain_of(seconds, sizes, weights).graph(), batch_law=BatchLaw(samples=samples))
+    cluster = unequal(speeds, [memory] * len(speeds))
+    return Problem(graph, cluster, "sgd", graph.measured_seconds[:, None] / np.array(speeds))
+
+
+def worth(problem: Problem, planner: Planner) -> Iterator[tuple[str, float]]:
+    """What the plans of all rivals take that fit."""
+    for alike in planner.rivals():
+        for rival in alike:
+            try:
+                plan = rival.place(problem, budget=99).plan
+                timeline = simulate(problem, plan)
+            except InputError:
+                continue
+            if timeline.fits:
+                value = evaluate_objective(problem, plan)
+                yield rival.name, timeline.step_seconds if value is None else value
+            break
+
+
+@settings(max_examples=6)
+@given(
+    seed=st.integers(0, 999), layers=st.integers(1, 8),
+    speeds=st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=1, max_size=4),
+    memory=st.sampled_from([np.inf, 150.0, 60.0]), samples=st.sampled_from([0, 12, 16, 17]),
+    objective=st.sampled_from(["step-time", "throughput", "latency"]),
+)  # fmt: skip
+def test_it_is_never_behind_a_rival(
+    seed: int, layers: int, speeds: list[float], memory: float, samples: int, objective: str
+) -> None:
+    problem = chain(seed, layers, speeds, memory=memory, samples=samples)
+    problem = replace(problem, objective="step-time" if objective == "throughput" and not samples else objective)
+    result = QUICK.place(problem, budget=40)
+    timeline, rivals = simulate(problem, result.plan), dict(worth(problem, QUICK))
+    assert timeline.fits or not rivals
+    value = evaluate_objective(problem, result.plan)
+    for rival, other in rivals.items():
+        assert (timeline.step_seconds if value is None else value) <= other * (1 + 1e-9), rival
+
+
+def test_a_cpu_beside_gpus_is_left_to_the_plans_of_others() -> None:
+    """Stages on it are in plans that the search begins from."""
+    problem = chain(5, 8, [3.0, 1.0, 1.0], samples=8)
+    devices = tuple(
+        replace(device, kind="cpu" if device.name == "gpu:2" else "gpu") for device in problem.cluster.devices
+    )
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    least = simulate(problem, QUICK.place(problem, budget=120).plan).step_seconds
+    rivals = dict(worth(problem, QUICK))
+    assert least <= min(rivals.values()) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "problem", [Problem(training_graph(), unequal_cluster()), Problem(random_graph(20, 3), toy_cluster(3))]
+)
+def test_graphs_of_ops_are_planned_too(problem: Problem) -> None:
+    result = QUICK.place(problem, budget=60)
+    least = simulate(problem, result.plan).step_seconds
+    assert all(least <= seconds * (1 + 1e-9) for _, seconds in worth(problem, QUICK))
+    assert [count for count, _ in result.curve] == sorted({count for count, _ in result.curve})
+    assert result.curve[-1][1] == least
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_it_is_not_behind_a_search_for_placements_of_as_many_simulations(seed: int) -> None:
+    problem = Problem(random_graph(20, seed), toy_cluster(3))
+    placement = Annealing().place(problem, seed=seed, budget=80)
+    result = replace(QUICK, placements=80).place(problem, seed=seed, budget=40)
+    assert 80 < result.simulations <= 40 + 80
+    assert simulate(problem, result.plan).step_seconds <= simulate(problem, placement.plan).step_seconds
+
+
+def test_plans_that_divide_ops_are_compared_and_searched_from() -> None:
+    """Large weights and few samples: gradients of whole weights take longer than products of parts."""
+    model = "transformer:layers=1,width=64,heads=4,sequence=4,batch=4,vocabulary=12"
+    problem = Problem(load_graph(model, with_law=True), load_cluster("p100x2"), "sgd")
+    result = QUICK.place(problem, budget=120)
+    least = simulate(problem, result.plan).step_seconds
+    compared = " ".join(result.notes[:2])
+    for rival in QUICK.splitting_rivals():
+        assert rival.name in compared
+        assert least <= simulate(problem, rival.place(problem).plan).step_seconds * (1 + 1e-9)
+    assert "optcnn" not in " ".join(replace(QUICK, split=False).place(problem, budget=20).notes)
+
+
+@pytest.mark.parametrize(
+    ("layers", "speeds", "chains"),
+    [
+        (5, [1.0] * 3, 1), (4, [1.0, 1.0, 3.0], 1),
+        pytest.param(8, [1.0] * 4, 12, marks=pytest.mark.slow),
+        pytest.param(5, [1.0, 2.0, 1.0, 3.0], 12, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_no_pipeline_is_faster(layers: int, speeds: list[float], chains: int) -> None:
+    """All pipelines on all devices, in four micro-batches and in both orders of DAPPLE, simulated."""
+    for seed in range(chains):
+        problem = chain(seed, layers, speeds)
+        least = min(simulate(problem, each.plan(problem, Layers.of(problem, layers))).step_seconds
+                    for each in every_pipeline(layers, speeds))  # fmt: skip
+        found = replace(QUICK, micro_batches=4).place(problem, budget=300 if chains == 1 else 1000)
+        assert simulate(problem, found.plan).step_seconds <= least * (1 + 1e-9)
+
+
+def every_pipeline(layers: int, speeds: list[float]) -> Iterator[LayerPipeline]:
+    """Every way to cut, and to give each device to a stage; devices that are alike are given in their order."""
+    devices = range(len(speeds))
+    alike = [pair for pair in itertools.combinations(devices, 2) if speeds[pair[0]] == speeds[pair[1]]]
+    for stages in range(1, len(speeds) + 1):
+        for given_to in itertools.product(range(stages), repeat=len(speeds)):
+            if set(given_to) != set(range(stages)) or any(given_to[one] > given_to[other] for one, other in alike):
+                continue
+            sets = [tuple(device for device in devices if given_to[device] == stage) for stage in range(stages)]
+            for cuts in itertools.combinations(range(1, layers), stages - 1):
+                ends = zip((0, *cuts), (*cuts, layers), sets, strict=True)
+                pipeline = LayerPipeline(tuple(LayerStage(*each) for each in ends), 4)
+                yield pipeline
+                yield replace(pipeline, order="early_backward_b")
+
+
+def test_notes_say_who_won_and_by_how_much() -> None:
+    notes = QUICK.place(chain(1, 6, [1.0, 1.0, 2.0]), budget=60).notes
+    assert notes[0].startswith("planner: the best of 15 plans in the same simulator is its own pipeline: ")
+    assert "faster than the next, " in notes[0]
+    assert "data_parallel (" in notes[1]
+    assert "the formula estimates a step of" in notes[2]
+
+
+def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = OpEvaluator._simulated
+    calls = itertools.count()
+
+    def interrupted(evaluator: OpEvaluator, pipeline: LayerPipeline) -> object:
+        if next(calls) == 20:
+            signal.raise_signal(signal.SIGINT)
+        return judged(evaluator, pipeline)
+
+    monkeypatch.setattr(OpEvaluator, "_simulated", interrupted)
+    problem = chain(2, 6, [1.0, 1.0, 2.0])
+    result = QUICK.place(problem, budget=1000)
+    assert 20 < result.simulations < 1000
+    assert f"stopped by Ctrl-C after {result.simulations} of 1000 simulations" in result.notes[-1]
+    least = simulate(problem, result.plan).step_seconds
+    assert all(least <= seconds * (1 + 1e-9) for _, seconds in worth(problem, QUICK))
+
+
+def test_where_only_placements_make_sense_it_is_one() -> None:
+    bound = replace(random_graph(12, seed=6), devices=(("gpu:0",), ("gpu:1", "gpu:2"), ()) * 4)
+    problem = Problem(bound, replace(row(3, 4.0), devices=tuple(
+        replace(device, name=f"gpu:{number}", memory_bytes=1e9) for number, device in enumerate(row(3, 4.0).devices))),
+    )  # fmt: skip
+    result = QUICK.place(problem, budget=30)
+    assert result.plan.is_placement
+    assert any("op placements only, since op 'op0' may only run on gpu:0" in note for note in result.notes)
+    pipelined = Problem(random_graph(12, seed=6), toy_cluster(3), objective="max-load")
+    assert QUICK.place(pipelined, budget=30).plan.is_placement
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match="has 12 samples, which cannot be divided into 5 micro-batches"):
+        Planner(micro_batches=5).place(chain(1, 4, [1.0, 1.0], samples=12), budget=9)
+    with pytest.raises(InputError, match="cannot be divided into 8 micro-batches on 1 replicas; choose numbers whose"):
+        Planner(micro_batches=8).place(chain(1, 4, [1.0, 1.0], samples=12), budget=9)
+    with pytest.raises(InputError, match="planner: layers is 0; expected at least 1"):
+        Planner(layers=0)
+
+
+def test_what_fits_nowhere_is_said() -> None:
+    result = QUICK.place(chain(1, 4, [1.0, 1.0], memory=1.0), budget=99)
+    assert result.notes[0].startswith("planner: no plan fits; ")
+    assert result.curve == ()

@@ -1,0 +1,37 @@
+"""The planner's rivals are those of the study, and none of them has a better plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from envs.costs.costs import AUTO, timed
+from envs.simulation.simulator import simulate
+from evaluation.studies.planners.__main__ import RIVALS
+from graphs.files.load import load_cluster, load_graph
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.planner import Planner
+
+MODEL = "transformer:layers=2,width=128,heads=2,sequence=32,batch=16,vocabulary=256"
+
+
+def test_every_rival_of_the_study_is_compared() -> None:
+    compared = [placer for alike in Planner().rivals() for placer in alike]
+    for name, spec in RIVALS.items():
+        assert by_name.build("placers", spec) in compared, name
+
+
+@pytest.mark.parametrize("cluster", ["v100_a100", "home_fleet"])
+def test_no_rival_is_faster_on_unequal_devices(cluster: str) -> None:
+    problem = timed(Problem(load_graph(MODEL, with_law=True), load_cluster(cluster)), AUTO)
+    result = Planner(policy="").place(problem, budget=60)
+    ours, compared = simulate(problem, result.plan), 0
+    for name, spec in RIVALS.items():
+        try:
+            timeline = simulate(problem, by_name.build("placers", spec).place(problem, budget=8).plan)
+        except InputError:
+            continue
+        compared += 1
+        assert not timeline.fits or (ours.fits and ours.step_seconds <= timeline.step_seconds * (1 + 1e-9)), name
+    assert compared >= 10

@@ -1,0 +1,1 @@
+"""Trainers: PPO, REINFORCE and the trainer of whole plans, and what they learn from."""

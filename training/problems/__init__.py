@@ -1,0 +1,1 @@
+"""What is trained on: families, variants of their graphs, and random problems."""

@@ -1,0 +1,1 @@
+"""Runs: started, saved, resumed, selected by validation, swept and fine-tuned."""

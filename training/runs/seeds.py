@@ -1,0 +1,83 @@
+"""Several seeds of one recipe, trained one after the other, each in a run folder of its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from graphs.files.load import load_graph
+from graphs.foundation.errors import InputError
+from placers.learned.learned_placer import PolicyPlacer
+from training.recipe import load_recipe
+from training.runs.metrics_file import DEFAULT_LOGGERS
+from training.runs.resources import PLAIN, Resources
+from training.runs.run_folder import CONFIG, check_free, check_resumable
+from training.runs.train import check_recipe, train
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The placers that the seeds of a recipe gave, in order."""
+
+    placers: tuple[PolicyPlacer[Any], ...]
+
+    def to_json(self) -> list[str]:
+        """The placers' specs."""
+        return [placer.name for placer in self.placers]
+
+    def __rich__(self) -> str:
+        return "\n".join(self.to_json())
+
+
+def train_runs(
+    what: str,
+    out: Path | None,
+    *,
+    seed: int,
+    seeds: int,
+    changes: Sequence[str],
+    resume: bool,
+    loggers: Sequence[str] = DEFAULT_LOGGERS,
+    resources: Resources = PLAIN,
+) -> PolicyPlacer[Any] | Trained:
+    """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
+
+    Without `out` the folders are `runs/RECIPE-seedN`. Several seeds capture each model once, and with `resume` those
+    that have been begun are resumed and the others are begun. Raises InputError as `load_recipe` and `train` do,
+    before the first seed is trained.
+    """
+    recipe = load_recipe(what, changes)
+    if seeds < 1:
+        raise InputError(f"cannot train {seeds} seeds; ask for at least 1")
+    several = Path(out) if out else Path("runs") / Path(what).stem
+    folders = {each: several.with_name(f"{several.name}-seed{each}") for each in range(seed, seed + seeds)}
+    if out and seeds == 1:
+        folders = {seed: Path(out)}
+    words = [word for change in ([changes] if isinstance(changes, str) else changes) for word in ("--set", change)]
+    commands = {
+        each: shlex.join(["placelab", "train", what, *words, "--out", str(folder), "--seed", str(each)])
+        for each, folder in folders.items()
+    }
+    if seeds == 1:
+        return train(
+            recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed], loggers=loggers,
+            resources=resources,
+        )  # fmt: skip
+    begun = {each for each, folder in folders.items() if resume and (folder / CONFIG).is_file()}
+    for each, folder in folders.items():
+        check_resumable(folder, recipe) if each in begun else check_free(folder)
+    check_recipe(recipe)
+    captured, placers = cache(load_graph), []
+    for each, folder in folders.items():
+        resumes = each in begun
+        placers.append(
+            train(
+                recipe, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured,
+                loggers=loggers, resources=resources,
+            )
+        )  # fmt: skip
+    return Trained(tuple(placers))

@@ -1,0 +1,217 @@
+"""Train a learned placer over graph families, into a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from graphs.files.load import load_graph
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.machine import library_versions, processor_name
+from graphs.foundation.progress import progress_bar
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from placers.learned.learned_placer import PolicyPlacer
+from placers.learned.lookup import learned_placers, trainer_of
+from placers.learned.policy import SavedPolicy
+from placers.learned.policy_meta import Meta
+from training.learning.ppo import PpoTrainer
+from training.learning.ranks import Ranks, is_restarted, joined
+from training.learning.reinforce import ReinforceTrainer
+from training.learning.trainer import Trainer
+from training.learning.whole_plans import WholePlansTrainer
+from training.loggers import Logger, check_access, check_loggers, flat, opened
+from training.problems.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
+from training.problems.random.renewed import RenewedProblems
+from training.recipe import Recipe, Validation, load_recipe
+from training.runs import order_stage
+from training.runs.checkpoint import restore_trainer, save_trainer, updates_in
+from training.runs.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
+from training.runs.resources import PLAIN, Resources
+from training.runs.run_folder import CONFIG, check_free, check_resumable, cut_metrics, finish_run, held, start_run
+from training.runs.selection import Selection, Weights
+
+CHECKPOINT_EVERY = 100  # updates
+Given = tuple[Sequence[Problem], RenewedProblems | None]  # problems that stay, and random ones
+TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
+    "ppo": PpoTrainer,
+    "reinforce": ReinforceTrainer,
+    "whole_plans": WholePlansTrainer,
+}
+
+
+def train(
+    recipe: Recipe | str = "gdp",
+    problems: Sequence[Problem] | None = None,
+    *,
+    out: Path,
+    seed: int = 0,
+    resume: bool = False,
+    command: str = "",
+    capture: Callable[..., OpGraph] | None = None,
+    loggers: Sequence[str] = DEFAULT_LOGGERS,
+    resources: Resources = PLAIN,
+) -> PolicyPlacer[Any]:
+    """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
+
+    Without problems, those of the recipe: the training split of its families on its clusters, captured by `capture` as
+    `load_problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint, to the same
+    end as if it had not stopped; processes of torchrun do so by themselves when one of them has died. Metrics go to
+    `loggers`, too (`training.loggers`). What it is computed with is no part of a run, which may be resumed with other
+    `resources`. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
+    Raises InputError for a recipe or folder that does not fit.
+    """
+    check_loggers(loggers)
+    recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
+    kind = trainer_class(recipe.placer)
+    if resources.workers != 1 and not kind.shares_work:
+        raise InputError(f"placer {recipe.placer!r} learns in one process; leave out other workers")
+    if seed < 0:
+        raise InputError(f"the seed is {seed}; expected 0 or more")
+    resume = resume or (is_restarted() and (out / CONFIG).is_file())
+    if not resume:
+        check_free(out)
+    resumes = resume and check_resumable(out, recipe)
+    check_access(loggers)
+    resources.check()
+    with joined() as ranks:
+        ranks.wait()  # nobody writes before all have looked
+        policy = _new_policy(recipe, seed)
+        given = _given(recipe, problems, seed, capture)
+        trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
+        selection = Selection(recipe.validation, validation_problems(recipe), ranks)
+        resources.place_encoder(trainer.policy)
+        with resources.engine() as trainer.engine, held(out) if ranks.is_first else nullcontext():
+            if resumes:
+                restore_trainer(out, trainer, selection)
+            elif ranks.is_first:
+                check_free(out)  # again: another process may have begun in the meantime
+                start_run(out, recipe, command)
+            if resumes and ranks.is_first:
+                cut_metrics(out, trainer.updates)
+            save_trainer(out, trainer, selection)  # to resume from, however early the run is stopped
+            settings = flat(recipe.to_plain() | {"seed": seed})
+            with opened(loggers if ranks.is_first else (), out, settings) as open_loggers:
+                _run(trainer, selection, out, open_loggers)
+            weights = selection.weights(trainer.policy)
+            _finish(recipe, [trainer], weights, out)
+            if recipe.order.updates:
+                _learn_order(recipe, trainer, weights, given, out)
+        ranks.wait()
+    placer: PolicyPlacer[Any] = by_name.module("placers", recipe.placer).build(checkpoint=str(out))
+    return placer
+
+
+def _given(
+    recipe: Recipe, problems: Sequence[Problem] | None, seed: int, capture: Callable[..., OpGraph] | None
+) -> Given:
+    """What a run learns from."""
+    if problems:
+        return problems, None
+    check_recipe(recipe)
+    if trainer_class(recipe.placer).divides_batch:
+        capture = partial(capture or load_graph, with_law=True)
+    return load_problems(recipe.problems, seed=seed, capture=capture), renewed_problems(recipe.problems, seed)
+
+
+def _new_policy(recipe: Recipe, seed: int) -> SavedPolicy:
+    """An untrained policy, for its first stage. Raises InputError if it is not for a stage of the recipe."""
+    policy: SavedPolicy = by_name.module("placers", recipe.placer).new_policy(recipe.network, seed)
+    return order_stage.learn("devices", policy, recipe) if recipe.order.updates else policy
+
+
+def trainer_class(placer: str) -> type[Trainer]:
+    """What trains a placer's policies. Raises InputError for a placer that cannot be trained."""
+    declared = trainer_of(placer)
+    if declared not in TRAINERS and by_name.own(placer):
+        raise InputError(
+            f"placer {placer!r} in a file of its own cannot be trained: runs find its policy again by a name; make it "
+            "a package with an entry point, or a folder in placers/learned, as docs/how-to/extend.md says"
+        )
+    if declared not in TRAINERS:
+        raise InputError(f"placer {placer!r} cannot be trained; there are: {', '.join(learned_placers())}")
+    return TRAINERS[declared]
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise InputError, before anything is captured, for what a recipe names and there is not."""
+    check_problems(recipe.problems, "train")
+    check_problems(recipe.problems, "test")
+    by_name.check("training.ppo_rewards", recipe.ppo.reward)
+    by_name.check("envs.rewards", recipe.rules.reward)
+
+
+def _run(trainer: Trainer, selection: Selection, out: Path, loggers: Sequence[Logger], what: str = "training") -> None:
+    """All updates that are left, those of imitation first; the state is saved at the end, or when it is stopped."""
+    save = partial(save_trainer, out, trainer, selection)
+    if trainer.imitated < (goal := trainer.imitation_goal):
+        _repeat(
+            "imitating what search finds", lambda: trainer.imitated, goal,
+            lambda: f"log-probability {trainer.imitate():.2f}", save, trainer.ranks,
+        )  # fmt: skip
+        if (done := trainer.imitated) < goal:
+            raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {out}")
+    first = trainer.ranks.is_first
+    with appended_metrics(out, loggers) if first else nullcontext() as metrics:
+
+        def improve() -> str:
+            line = trainer.update()
+            if metrics is not None:
+                metrics.write(line.update, vars(line))
+            if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal) and first:
+                write_validated(out, selection.validated)
+            return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
+
+        _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
+
+
+def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: Given, out: Path) -> None:
+    """The last stage of a run, from where it was stopped."""
+    folder, trainer = out / order_stage.FOLDER, order_stage.order_trainer(recipe, placing, weights, *given)
+    if updates_in(folder):
+        restore_trainer(folder, trainer)
+    if trainer.ranks.is_first:
+        folder.mkdir(exist_ok=True)
+        cut_metrics(folder, trainer.updates)
+    _run(trainer, Selection(Validation(), ()), folder, (), "learning to order")
+    _finish(recipe, [placing, trainer], trainer.policy.state_dict(), out)
+
+
+def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, out: Path) -> None:
+    """Save the policy after some stages. Raises KeyboardInterrupt if the last of them was stopped."""
+    placing, *ordering = stages
+    meta = Meta(
+        placer=recipe.placer,
+        network=recipe.network,
+        seed=placing.seed,
+        simulations=sum(stage.simulations for stage in stages),
+        updates=placing.updates,
+        order_updates=sum(stage.updates for stage in ordering),
+        decoder_features=placing.policy.decoder_features,
+        order_features=placing.policy.order_features,
+        versions=library_versions() | {"cpu": processor_name()},
+    )
+    if placing.ranks.is_first:
+        finish_run(out, recipe, meta, weights)
+    last = stages[-1]
+    if last.updates < last.goal:
+        raise KeyboardInterrupt(f"stopped after update {last.updates} of {last.goal}; saved in {out}")
+
+
+def _repeat(
+    what: str, done: Callable[[], int], goal: int, improve: Callable[[], str], save: Callable[[], None], ranks: Ranks
+) -> None:
+    """Improve until the goal is reached or the user interrupts any rank, and save now and then, and at the end."""
+    bar = progress_bar(what, unit="update", total=goal, initial=done())
+    with Interrupts() as interrupts, bar:
+        while done() < goal and not ranks.any(interrupts.requested):
+            bar.set_postfix_str(improve(), refresh=False)
+            bar.update()
+            if done() % CHECKPOINT_EVERY == 0:
+                save()
+    save()
