@@ -23,7 +23,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_load: float | None = None  # milliseconds, as published; if that is the objective
     key: str = ""  # hex digits that change with all that the result depends on (`evaluation.records.identity`)
     budget: int | None = None  # placements that the placer might simulate
-    cost_model: str = ""  # what timed the ops (`envs.costs.cost_models.timing`)
+    cost_model: str = ""  # what timed the ops (`envs.costs.timing`)
     order: str = FIFO  # under which the plan is run: a rule, or "given"; what is read without one was run so
     program_seconds: float | None = None  # step time of the same plan with ops in PyTorch's own order
     micro_batches: int = 1
