@@ -29,6 +29,7 @@ from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import missing
 from graphs.op_graph import Floats, Ints
 from graphs.problem import STEP_TIME, Problem
 from placers.heft import Heft
@@ -181,7 +182,7 @@ class Exact(Named):
         try:
             from placers.solvers.schedules import Schedules  # needs an optional package
         except ImportError as error:
-            raise InputError("exact needs OR-tools; install it with `pip install 'placelab[exact]'`") from error
+            raise missing("ortools", "placer exact") from error
         problem = solution.problem
         horizon = solution.step_seconds if solution.fits else _all_one_by_one(problem, op_seconds)
         return Schedules(problem, op_seconds, horizon)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphs.foundation.errors import InputError
+from graphs.foundation.extras import missing
 from graphs.op_graph import Floats, Ints
 from graphs.units import Units
 from placers.solvers.partitioning import Partitioner, edge_weights, vertex_weights
@@ -39,7 +39,7 @@ class Kahip(Partitioner):
         try:
             import kahip  # an optional package
         except ImportError as error:
-            raise InputError("kahip needs KaHIP; install it with `pip install 'placelab[kahip]'`") from error
+            raise missing("kahip", "placer kahip") from error
         offsets, neighbours, links = units.neighbours
         anchors = targets.max() - targets[targets < targets.max()]
         _, parts = kahip.kaffpa(

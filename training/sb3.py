@@ -24,10 +24,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
-from stable_baselines3.common.policies import MultiInputActorCriticPolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor, nn
 
 from envs.gym.iterative import PlacetoEnv
@@ -36,9 +32,18 @@ from envs.gym.one_shot import GdpEnv
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import missing
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.placeto.network import PlacetoEncoder
 from placers.learned.placeto.states import Relatives, States
+
+try:
+    from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
+    from stable_baselines3.common.policies import MultiInputActorCriticPolicy
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+    from stable_baselines3.common.type_aliases import PyTorchObs
+except ModuleNotFoundError as error:
+    raise missing("stable_baselines3", __name__) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,14 @@ They import what they run when they are called, so that `placelab --help` need n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, tied_into
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import check_installed
 from graphs.foundation.files import check_readable, check_writable
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
@@ -157,7 +158,7 @@ def show(
     from evaluation.tables.graph_summary import GraphSummary
     from graphs.files.load import load_graph
 
-    check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
+    check_charts(draw, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
         raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with `draw=FILE`")
     loaded = load_graph(graph, groups=tied_into(groups))
@@ -328,7 +329,7 @@ def simulate(
     from envs.files.trace import save_trace
 
     check_writable(trace, endings=TRACES, inputs=[graph, plan, cluster])
-    check_writable(gantt, splits, endings=CHARTS, inputs=[graph, plan, cluster, against])
+    check_charts(gantt, splits, inputs=[graph, plan, cluster, against])
     if against is not None and gantt is None:
         raise InputError("`against` is a second plan in a chart; name the chart, too, with `gantt=FILE`")
     plans = [plan] if against is None else [plan, against]
@@ -346,6 +347,13 @@ def simulate(
 
         save_split_chart(split_rows(placed.problem, placed.plan), Path(splits))
     return placed.with_robustness() if robust else placed
+
+
+def check_charts(*files: PathLike | None, inputs: Iterable[object]) -> None:
+    """Raise InputError for a chart that cannot be written, before the work whose result it draws."""
+    check_writable(*files, endings=CHARTS, inputs=inputs)
+    for package in ("bokeh", "matplotlib") if any(files) else ():
+        check_installed(package, "a drawing")
 
 
 def _read(plan: PlanLike) -> PlanLike | SavedPlan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from evaluation.commands.arguments import checked
-from evaluation.commands.graph_verbs import CHARTS, TRACES, simulate
+from evaluation.commands.graph_verbs import TRACES, check_charts, simulate
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
@@ -129,7 +129,7 @@ def _check_files(
     inputs: Sequence[object], chart: PathLike | None, trace: PathLike | None, out: PathLike | None
 ) -> None:
     """Raise InputError for what cannot be written, and if torchrun has started this process."""
-    check_writable(chart, endings=CHARTS, inputs=inputs)
+    check_charts(chart, inputs=inputs)
     check_writable(trace, endings=TRACES, inputs=inputs)
     if "RANK" in os.environ:
         raise InputError(

@@ -13,6 +13,7 @@ from evaluation.commands.arguments import checked, path_or_none, workers_of
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import check_installed
 from graphs.foundation.files import check_writable
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
@@ -141,7 +142,7 @@ def train(
     seed: int = 0,
     seeds: int = 1,
     set: Changes = (),
-    logger: Sequence[str] = ("tensorboard",),
+    logger: Sequence[str] = (),
     resume: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Placer | Trained:
@@ -155,9 +156,9 @@ def train(
         seed: of everything random.
         seeds: how many seeds to train, from `seed` on, one after the other, each in a folder of its own.
         set: another value for a key of the recipe, `--set ppo.updates=200`; may be given several times.
-        logger: what shows the metrics, several with commas: `tensorboard`, `wandb` or `mlflow`. The last two are
-            packages to install, and their own settings say where they send metrics; `metrics.jsonl` has them in any
-            case.
+        logger: what shows the metrics, several with commas: `tensorboard`, `wandb` or `mlflow`, extras of these names;
+            without it, `tensorboard` if it is installed. Settings of the last two say where they send metrics;
+            `metrics.jsonl` has them in any case.
         resume: resume the run in the folder.
         workers: how many processes search labels and simulate; several need the extra `cluster`. The run is the same.
         cluster_address: the dask scheduler whose workers do so instead, such as `tcp://host:8786`.
@@ -172,12 +173,13 @@ def train(
     started = load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
     for spec in started.problems.named:
         named_by_user(spec)
+    from training.runs.metrics_file import DEFAULT_LOGGERS
     from training.runs.resources import Resources
     from training.runs.seeds import train_runs
 
     return train_runs(
-        recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume, loggers=logger,
-        resources=Resources(workers_of(options), options["device"]),
+        recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume,
+        loggers=logger or DEFAULT_LOGGERS, resources=Resources(workers_of(options), options["device"]),
     )  # fmt: skip
 
 
@@ -273,6 +275,7 @@ def report(runs: Folders, *, out: PathLike | None = None) -> Path:
             `comparison.html` in the folder that they have in common.
 
     """
+    check_installed("bokeh", "a report")
     from evaluation.reporting.report import write_report
     from evaluation.reporting.runs_report import write_runs_report
 

@@ -4,6 +4,11 @@ import contextlib
 import os
 import sys
 
+from graphs.foundation.extras import check_installed
+
+for package in ("bokeh", "matplotlib"):
+    check_installed(package, "a drawing")
+
 if "matplotlib" not in sys.modules:
     # MPLBACKEND chooses windows, of which figures open none; matplotlib cannot be imported where it names no backend
     backend = os.environ.pop("MPLBACKEND", "")

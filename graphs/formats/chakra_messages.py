@@ -14,10 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
-
 from graphs.foundation.documents import decompressed
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import missing
+
+try:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+except ModuleNotFoundError as error:
+    raise missing("google.protobuf", "a Chakra trace") from error
 
 Message: TypeAlias = Any  # of a class that is made from the schema as the program runs
 Value: TypeAlias = bool | int | float | str

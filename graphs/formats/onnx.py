@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from graphs.formats import name_of
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
+from graphs.foundation.extras import check_installed
 from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph
 
@@ -29,7 +30,7 @@ def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
     by its input and axis, "tokens[0]". External data is not read. Raises InputError, naming the file, if it is missing
     or damaged, if the size of a tensor is not known, if control flow depends on data, or without the package onnx.
     """
-    _require_onnx(path)
+    check_installed("onnx", str(path))
     model = _parsed(path)
     from graphs.formats.onnx_model import forward_graph
     from graphs.formats.onnx_op_graph import is_op_graph, read_op_graph
@@ -43,17 +44,10 @@ def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
 
 def save_onnx(graph: OpGraph, path: Path) -> None:
     """Write a graph; `load_onnx` gives back all of it. Raises InputError without the package onnx."""
-    _require_onnx(path)
+    check_installed("onnx", str(path))
     from graphs.formats.onnx_op_graph import written_op_graph
 
     write_whole(path, written_op_graph(graph).SerializeToString(deterministic=True))
-
-
-def _require_onnx(path: Path) -> None:
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"{path}: ONNX files need the package onnx: pip install placelab[onnx]") from error
 
 
 def _check_texts(path: Path, graph: GraphProto) -> None:

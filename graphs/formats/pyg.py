@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import check_installed
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def to_pyg(graph: OpGraph) -> Data:
     """
     import torch  # seconds to import, as the next
 
+    check_installed("torch_geometric", "`to_pyg`")
     from graphs.formats.pyg_data import OpGraphData, OptionalIndex
 
     columns = {key: torch.from_numpy(np.array(getattr(graph, key))) for key in COLUMNS}

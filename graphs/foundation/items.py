@@ -13,12 +13,10 @@ import multiprocessing
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from importlib.util import find_spec
 
 from graphs.foundation.engine import UNGUARDED, Engine, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError
-
-MISSING = "several workers need dask, which is not installed: pip install 'placelab[cluster]'"
+from graphs.foundation.extras import check_installed
 
 
 class ThisProcess:
@@ -87,8 +85,7 @@ def check_workers(workers: Workers) -> None:
             raise InputError(f"workers is {workers}; expected at least 1")
         if workers == 1:
             return
-    if find_spec("distributed") is None:
-        raise InputError(MISSING)
+    check_installed("distributed", "more than one worker")
     if isinstance(workers, str):
         from graphs.foundation.dask_engine import check_scheduler  # an optional package, and slow to import
 

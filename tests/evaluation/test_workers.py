@@ -163,10 +163,10 @@ def test_no_scheduler_at_an_address_is_one_sentence() -> None:
 
 
 def test_without_the_extra_one_process_works_and_several_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphs.foundation.items.find_spec", lambda name: None)
+    monkeypatch.setattr("graphs.foundation.extras.find_spec", lambda name: None)
     assert compare([Alternating()], problems("easy"), quiet=True).records
     for workers in (2, "tcp://127.0.0.1:1"):
-        with pytest.raises(InputError, match="several workers need dask, which is not installed: pip install"):
+        with pytest.raises(InputError, match="more than one worker needs the package distributed: pip install"):
             compare([Alternating()], problems("easy"), workers=workers, quiet=True)
 
 

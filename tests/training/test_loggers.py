@@ -167,7 +167,7 @@ def test_a_service_that_refuses_is_one_sentence(
 
 
 def test_what_is_missing_is_said_before_anything_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("training.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr("graphs.foundation.extras.find_spec", lambda name: None)
     for name in ("wandb", "mlflow"):
         sentence = f"logger {name} needs the package {name}: pip install 'placelab\\[{name}\\]'"
         with pytest.raises(InputError, match=sentence):

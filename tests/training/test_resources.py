@@ -73,8 +73,8 @@ def test_what_takes_less_than_sending_it_is_done_here() -> None:
 def test_workers_that_are_not_there_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"no dask scheduler answers at 'tcp://127.0.0.1:1'; start one with"):
         train(LABELLED, out=tmp_path / "run", resources=Resources("tcp://127.0.0.1:1"))
-    monkeypatch.setattr("graphs.foundation.items.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="several workers need dask, which is not installed: pip install"):
+    monkeypatch.setattr("graphs.foundation.extras.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="more than one worker needs the package distributed: pip install"):
         train(LABELLED, out=tmp_path / "run", resources=Resources(2))
     assert not (tmp_path / "run").exists()
 

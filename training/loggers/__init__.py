@@ -11,12 +11,12 @@ import importlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
 from graphs.foundation.errors import InputError, reason, unknown
+from graphs.foundation.extras import check_installed
 
 LOGGERS = ("tensorboard", "wandb", "mlflow")
 Scalars = Mapping[str, float]
@@ -40,9 +40,7 @@ def check_loggers(names: Sequence[str]) -> None:
     for name in names:
         if name not in LOGGERS:
             raise InputError(unknown("logger", name, LOGGERS))
-        package = _file_of(name).PACKAGE
-        if find_spec(package) is None:
-            raise InputError(f"logger {name} needs the package {package}: pip install 'placelab[{name}]'")
+        check_installed(_file_of(name).PACKAGE, f"logger {name}")
 
 
 def check_access(names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from graphs.foundation.extras import is_installed
 from graphs.foundation.files import write_whole
 from training.loggers import Logger, opened
 from training.loggers.appended_file import AppendedFile
@@ -16,12 +17,12 @@ from training.runs.selection import Validated
 
 METRICS = "metrics.jsonl"
 VALIDATION = "validation.jsonl"
-DEFAULT_LOGGERS = ("tensorboard",)
+DEFAULT_LOGGERS = ("tensorboard",) if is_installed("tensorboard") else ()
 
 
 @contextmanager
 def appended_metrics(folder: Path, loggers: Sequence[Logger] | None = None) -> Iterator[MetricsFile]:
-    """Metrics appended to those in a run folder, and given to loggers that are open, or else to TensorBoard's.
+    """Metrics appended to those in a run folder, and given to loggers that are open, or else to the default one.
 
     Raises InputError, naming the file, if they cannot be written.
     """

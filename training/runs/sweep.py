@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import check_installed
 from graphs.foundation.files import check_links, locked, named_if_refused, write_whole
 from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
@@ -36,7 +36,6 @@ JOURNAL = "sweep.journal"
 NAME = "sweep"
 FAILED = "failed.txt"  # in the folder of a trial
 LAST = 0.1  # share of a run's updates whose training problems judge it, where it does not validate
-REMEDY = "a sweep needs the package optuna: pip install 'placelab[sweep]'"
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,7 @@ def sweep(
     may ask for more trials. Raises InputError, before anything is trained, without Optuna, for a recipe or a key that
     does not fit, and for a folder of another sweep. A run that diverges counts as failed.
     """
-    if find_spec("optuna") is None:
-        raise InputError(REMEDY)
+    check_installed("optuna", "a sweep")
     recipes = [load_recipe(what, [*changes, end]) for each in over for end in each.ends]
     recipe = load_recipe(what, changes)
     if not over:

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import SAGEConv
 
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.foundation.extras import missing
 from placers.learned.batch import Batch
 from placers.learned.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 from placers.learned.gdp.segments import Segments, topological_order
+
+try:
+    from torch_geometric.nn import SAGEConv
+except ModuleNotFoundError as error:
+    raise missing("torch_geometric", "GDP's network") from error
 
 # Equal devices are interchangeable, so a policy that starts uniform sits on a saddle where samples teach little. Ours
 # starts from a soft split of the modules, in order, over the devices; how strongly it keeps to it is learned.
