@@ -9,12 +9,16 @@ is computed from one, has a gradient. A model may say otherwise, and its capture
 - `x.requires_grad_()` asks for the gradient of a tensor that no weight was used for.
 - A `torch.autograd.Function` gives gradients to the arguments that its own backward pass gives one, at the cost of its
   forward's ops.
+- A variable of the model's code keeps a tensor that no op reads any more.
 - `torch.utils.checkpoint` keeps what a part of the model reads, and runs the part again for the backward pass.
 
 Of a training step nothing is left to be said: where a gradient flows, it has an edge between two gradients.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Annotated
 
 import msgspec
 
@@ -30,6 +34,14 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     whole: bool = False  # all run again, and not only up to the last one that saves something
 
 
+class Memory(msgspec.Struct, frozen=True, array_like=True):
+    """Memory that a model's code keeps, as by a variable, though no op may read it any more."""
+
+    ops: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
+    """Whose outputs lie there: the first makes it, others are parts of its output, or are written in its place."""
+    until: int  # the last op that runs before it is freed
+
+
 class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What differs from the rules; ops and weights are named by their numbers."""
 
@@ -39,12 +51,14 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     leaves: tuple[int, ...] = ()  # ops whose output is given a gradient, though no trained weight depends on it
     outputs: tuple[int, ...] | None = None  # the ops whose outputs are trained; None: those that no op reads
     checkpoints: tuple[Checkpoint, ...] = ()
+    kept_alive: tuple[Memory, ...] = ()  # those that the model's code keeps after ops have read them
     unknown: str = ""  # why it is not known what is trained, and the remedy; "" if it is
 
     def check(self, name: str, ops: int, weights: int) -> None:
         """Raise InputError unless all ops and weights that are named are those of a graph."""
         named = {op for edge in self.stops for op in edge} | {op for op, _ in self.constant_uses}
         named |= {*self.own, *self.leaves, *(self.outputs or ())}
+        named |= {op for memory in self.kept_alive for op in (*memory.ops, memory.until)}
         named |= {op for part in self.checkpoints for op in part.ops}
         if outside := sorted(op for op in named if not 0 <= op < ops):
             raise InputError(f"graph {name!r}: autograd names op {outside[0]}, which does not exist; there are {ops}")
@@ -55,6 +69,7 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def kept(self, position: dict[int, int]) -> Autograd:
         """The same, where the ops have other positions; what concerns others is left out."""
+        numbers = sorted(position)
         outputs = None if self.outputs is None else tuple(position[op] for op in self.outputs if op in position)
         return msgspec.structs.replace(
             self,
@@ -63,6 +78,11 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             own=tuple(position[op] for op in self.own if op in position),
             leaves=tuple(position[op] for op in self.leaves if op in position),
             outputs=outputs,
+            kept_alive=tuple(
+                Memory(ops, bisect_right(numbers, memory.until) - 1)
+                for memory in self.kept_alive
+                if (ops := tuple(position[op] for op in memory.ops if op in position))
+            ),
             checkpoints=tuple(
                 Checkpoint(ops=tuple(position[op] for op in part.ops if op in position), whole=part.whole)
                 for part in self.checkpoints

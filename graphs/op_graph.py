@@ -268,8 +268,9 @@ class OpGraph:
             digest.update(f"on {device} ".encode() + seconds.tobytes())
         if self.devices:
             digest.update(repr(self.devices).encode())
-        if self.autograd is not None:
-            digest.update(msgspec.json.encode(self.autograd))
+        autograd = self.autograd and msgspec.structs.replace(self.autograd, kept_alive=())  # plans do not depend on it
+        if autograd and autograd != Autograd():
+            digest.update(msgspec.json.encode(autograd))
         return digest.hexdigest()[:16]
 
     # ---- validation --------------------------------------------------------------------------------------

@@ -52,12 +52,6 @@ class Copies(StandIns):
         if self._flops > MOST_FLOPS:
             raise TooLargeError(f"it computes more than {MOST_FLOPS / 1e12:.0f} TFLOP")
 
-    def described(self, out: Any) -> Any:
-        """What an operation has returned, as tensors on the meta device."""
-        if isinstance(out, Tensor):
-            return torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device="meta")
-        return type(out)([self.described(part) for part in out]) if isinstance(out, (tuple, list)) else out
-
     def _with_data(self, module: nn.Module) -> dict[int, Tensor]:
         """Weights and buffers with random data, by the id of the one that has none."""
         before = _held(module)

@@ -37,10 +37,12 @@ from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
 from graphs.capture.graph_draft import GraphDraft
 from graphs.capture.held import HeldDraft, held_by
+from graphs.capture.lifetimes import kept_alive
 from graphs.capture.nested import first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
+from graphs.capture.unsent import kept_bytes
 from graphs.foundation.errors import InputError
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
@@ -144,9 +146,12 @@ class Builder:
             Checkpoint(ops=tuple(sorted(self._own[node] for node in part.nodes if node in self._own)), whole=part.whole)
             for part in self.program.checkpoints
         )
-        if self.program.unknown or checkpoints:
-            autograd = structs.replace(autograd or Autograd(), checkpoints=checkpoints, unknown=self.program.unknown)
-        return replace(graph, autograd=autograd, held=self._held(graph))
+        kept = kept_alive(graph, self.program, self.op)
+        if self.program.unknown or checkpoints or kept:
+            autograd = structs.replace(
+                autograd or Autograd(), checkpoints=checkpoints, kept_alive=kept, unknown=self.program.unknown
+            )
+        return replace(graph, autograd=autograd, held=self._held(graph), working_bytes=kept_bytes(graph, kept))
 
     def _held(self, graph: OpGraph) -> HeldTensors:
         """What ops read that none of them makes and is no weight, by number, and what the module holds in addition."""

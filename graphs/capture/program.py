@@ -21,6 +21,9 @@ class TracedProgram:
     outputs: Sequence[Node]  # the results that the module returns
     parameters: Mapping[Node, nn.Parameter]  # the parameter that a node stands for
     calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from
+    memories: Sequence[tuple[Sequence[Node], Node]] = ()
+    """Nodes whose outputs lie in the same memory, and the last node that ran before it was freed; none of a module that
+    was exported."""
     names: Mapping[nn.Parameter, str] = field(default_factory=dict)  # the first name of each parameter
     inputs: Mapping[Node, Tensor] = field(default_factory=dict)  # the input, buffer or constant that a node stands for
     requires_grad: Set[Node] = frozenset()

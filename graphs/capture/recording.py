@@ -37,6 +37,7 @@ from graphs.capture.function_calls import module_paths
 from graphs.capture.functional_twins import is_view, split_results, twin_of
 from graphs.capture.gradient_flow import detaches
 from graphs.capture.gradient_rules import trained
+from graphs.capture.lifetimes import Lifetimes, freed_at_once
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes, of_attention
@@ -90,8 +91,10 @@ def record(
             calls,
             functions_seen(recorder.gradients.own_function),
             checkpoints_seen(recorder.gradients.checkpoint),
+            freed_at_once(),
         ):
             returned = module(*args, **kwargs)
+            recorder.lifetimes.close()
         changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
     results, states = results_and_states(returned)
     return TracedProgram(
@@ -99,6 +102,7 @@ def record(
         outputs=recorder.read(results),
         parameters=placed,
         calls=recorder.calls,
+        memories=recorder.lifetimes.freed,
         names=names,
         inputs=_inputs(recorder, stand_ins),
         **recorder.gradients.found,
@@ -158,10 +162,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
-        self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
+        self.lifetimes = Lifetimes(self.graph)
+        # id of a tensor -> its node, its memory, the version of it, and what is told when the tensor is freed
+        self._node: dict[int, tuple[Node, int, int, weakref.ref[Tensor]]] = {}
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
         self.gradients = RecordedGradients(self.requires, self._read, stand_ins.mode)
-        self._kept: list[object] = []  # tensors, so that no id is given twice
         self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
         self._shapes, self.autocast = OutputShapes(), Autocast(stand_ins.home)
         self._whole: dict[int, Node] = {}  # memory -> the node of all that lies in it
@@ -286,14 +291,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, tensor: Tensor, node: Node, memory: int | None) -> None:
         if memory is None:
-            memory = len(self._kept)
+            memory = len(self._whole)
             self._whole[memory] = node
-        if self._stand_ins.data:  # which takes memory: the tensor is forgotten as soon as the module forgets it
-            key = id(tensor)
-            self._kept.append(weakref.ref(tensor, lambda _: self._node.pop(key, None)))
-        else:
-            self._kept.append(tensor)
-        self._node[id(tensor)] = node, memory, self._versions.get(memory, 0)
+        key = id(tensor)
+        earlier = self._node.get(key)
+        freed = weakref.ref(tensor, lambda _: self.lifetimes.release(self._node.pop(key)[1]))
+        self._node[key] = node, memory, self._versions.get(memory, 0), freed
+        self.lifetimes.hold(memory, node)
+        if earlier is not None:
+            self.lifetimes.release(earlier[1])
 
     def _memory_of(self, tensor: Tensor) -> int:
         """A number that a tensor, its views and what it is a view of have in common."""
@@ -346,7 +352,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor = self._stand_in(tensor)
         if id(tensor) not in self._node:
             return self.placed(tensor)
-        node, memory, version = self._node[id(tensor)]
+        node, memory, version, _ = self._node[id(tensor)]
         if self._versions.get(memory, 0) == version:
             return node
         if not self._stand_ins.data:

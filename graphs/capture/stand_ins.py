@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 _CONTAINERS = (dict, OrderedDict, list, set)
 
@@ -31,6 +32,7 @@ class StandIns:
         self._of: dict[int, Tensor] = {}  # by the id of the tensor
         self._made: dict[int, Tensor] = {}  # by their own id
         self._originals: list[Tensor] = []  # kept, so that no id is given twice
+        self._descriptions: dict[tuple[object, ...], Tensor] = {}  # by shape, strides and type
 
     def mode(self) -> AbstractContextManager[object]:
         """The mode in which operations on the stand-ins run."""
@@ -53,8 +55,14 @@ class StandIns:
         return ((tensor, self._of[id(tensor)]) for tensor in self._originals)
 
     def described(self, out: Any) -> Any:
-        """What an operation has returned, without data."""
-        return out
+        """What an operation has returned, as other tensors on the meta device, so that its own are freed in time."""
+        if isinstance(out, Tensor) and out.layout is torch.strided:
+            key = out.shape, out.stride(), out.dtype
+            if key not in self._descriptions:
+                with _disable_current_modes():
+                    self._descriptions[key] = torch.empty_strided(*key[:2], dtype=key[2], device="meta")
+            return self._descriptions[key]
+        return type(out)([self.described(part) for part in out]) if isinstance(out, (tuple, list)) else out
 
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Take notice of an operation that was computed, as none is here."""

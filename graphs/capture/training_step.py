@@ -45,7 +45,7 @@ from graphs.autograd import Autograd, Checkpoint, Pair
 from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.capture.operands import Operands
-from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, results_bytes, working_bytes
+from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, kept_bytes, results_bytes, working_bytes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, SPARSE, Floats, Ints, OpGraph, Phase
 from graphs.subgraph import subgraph
@@ -108,7 +108,8 @@ def training_step(forward: OpGraph) -> OpGraph:
     if forward.autograd is not None and forward.autograd.unknown:
         raise InputError(f"{forward.name}: {forward.autograd.unknown}")
     law = forward.batch_law
-    return _StepBuilder(replace(forward, batch_law=None if law is None else BatchLaw(law.samples))).build()
+    samples = None if law is None else BatchLaw(law.samples)
+    return _StepBuilder(replace(forward, batch_law=samples, working_bytes=np.zeros(0))).build()
 
 
 def forward_pass(step: OpGraph) -> OpGraph:
@@ -150,6 +151,7 @@ class _StepBuilder:
         unsent, working = np.zeros((2, len(step)))
         unsent[[*self.unsent]] = [*self.unsent.values()]
         working[[*self.working]] = [*self.working.values()]
+        working += kept_bytes(step, (self.graph.autograd or Autograd()).kept_alive)
         return replace(step, frozen=frozen, autograd=None, unsent_bytes=unsent, working_bytes=working)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:

@@ -1,15 +1,20 @@
-"""Unsent: what the ops of a training step occupy in addition to their one output.
+"""Unsent: what ops occupy in addition to their one output.
 
 Autograd computes the gradients of all operands of an op together, in several operations, and makes them of further
-results of the op, which the model does not see. The sizes are those of PyTorch's formulas for derivatives.
+results of the op, which the model does not see. The sizes are those of PyTorch's formulas for derivatives. A model's
+code keeps what no op reads any more, as `graphs.capture.lifetimes` sees it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+import numpy as np
+
+from graphs.autograd import Memory
 from graphs.notation.signatures import Signature
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints, OpGraph
 
 ATTENTION = "scaled_dot_product_attention"
 # Bytes per element of what these return in addition to their output, and save: a mask, statistics, indices.
@@ -51,3 +56,25 @@ def working_bytes(kind: str, operands: Floats, output: float, *, of_divisor: boo
 def gradients_bytes(kind: str, operands: Floats) -> float:
     """Of the gradients of operands of an op, (operands,) bytes each: summands share the one that arrives."""
     return float(operands.max() if kind == "add" else operands.sum())
+
+
+def kept_bytes(graph: OpGraph, memories: Iterable[Memory]) -> Floats:
+    """(ops,) bytes that a model's code keeps while each op runs, beyond the outputs that ops still read.
+
+    Outputs in the same memory take it once: less is kept then.
+    """
+    read, kept = last_readers(graph), np.zeros(len(graph))
+    for memory in memories:
+        size = graph.output_bytes[memory.ops[0]]
+        kept[memory.ops[0] : memory.until + 1] += size
+        for op in memory.ops:
+            kept[op : min(read[op], memory.until) + 1] -= graph.output_bytes[op]
+    return np.maximum(kept, 0.0)
+
+
+def last_readers(graph: OpGraph) -> Ints:
+    """(ops,) the last op that reads the output of each, or itself."""
+    last = np.arange(len(graph))
+    producer, consumer = graph.edges[~graph.control].T
+    np.maximum.at(last, producer, consumer)
+    return last
