@@ -19,7 +19,7 @@ RECIPE = "sequential"  # 768 problems of 32 graphs
 BEGIN = """
 import sys, time
 from pathlib import Path
-from training import seeds, train
+from training.runs import seeds, train
 
 class Begun(Exception):
     pass

@@ -22,8 +22,8 @@ BETWEEN = 0.5, 6.0  # seconds from a kill to the next, or from a start: some fal
 TRAINING = """
 from pathlib import Path
 from placers.learned.settings import Imitation, Ppo
-from training import resources as resources_module
-from training import train as training
+from training.runs import resources as resources_module
+from training.runs import train as training
 from training.recipe import ProblemSet, Recipe, Validation
 from training.runs.resources import Resources
 from training.problems.random.settings import World
@@ -40,7 +40,7 @@ recipe = Recipe(
 if __name__ == "__main__":
     out = Path({out!r})
     begun = (out / "config.toml").is_file()
-    training.runs.train(recipe, out=out, seed=2, resume=begun, loggers=(), resources=Resources({workers}))
+    training.train(recipe, out=out, seed=2, resume=begun, loggers=(), resources=Resources({workers}))
 """
 COMPARISON = """
 from pathlib import Path

@@ -43,7 +43,7 @@ import os
 import signal
 import sys
 
-from training import train
+from training.runs import train
 from training.learning.ppo import PpoTrainer
 
 train.CHECKPOINT_EVERY = 2
