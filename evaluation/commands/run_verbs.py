@@ -177,9 +177,11 @@ def train(
     from training.runs.resources import Resources
     from training.runs.seeds import train_runs
 
+    changes = [word for change in ([set] if isinstance(set, str) else set) for word in ("--set", change)]
     return train_runs(
-        recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume,
-        loggers=logger or DEFAULT_LOGGERS, resources=Resources(workers_of(options), options["device"]),
+        started, Path(recipe).stem, out=path_or_none(out), seed=seed, seeds=seeds, resume=resume,
+        command=["placelab", "train", recipe, *changes], loggers=logger or DEFAULT_LOGGERS,
+        resources=Resources(workers_of(options), options["device"]),
     )  # fmt: skip
 
 

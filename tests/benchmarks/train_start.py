@@ -19,6 +19,7 @@ RECIPE = "sequential"  # 768 problems of 32 graphs
 BEGIN = """
 import sys, time
 from pathlib import Path
+from training.recipe import load_recipe
 from training.runs import seeds, train
 
 class Begun(Exception):
@@ -30,7 +31,7 @@ def begin(*_):
 assert train._run, "what does all updates"
 train._run = begin
 try:
-    seeds.train_runs(sys.argv[1], Path(sys.argv[2]), seed=0, seeds=1, changes=[], resume=False)
+    seeds.train_runs(load_recipe(sys.argv[1]), "run", out=Path(sys.argv[2]), seed=0, seeds=1, command=[], resume=False)
 except Begun:
     print(time.process_time())
 """

@@ -18,7 +18,7 @@ from placers.learned.policy_meta import load_meta
 from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
 from training.problems import problem_sets as module
-from training.problems.problem_sets import check_problems, load_problems
+from training.problems.problem_sets import ProblemSplit, load_problems
 from training.recipe import FAMILIES, ProblemSet, Recipe, load_recipe
 from training.runs.model_card import model_card
 from training.runs.seeds import Trained
@@ -145,7 +145,7 @@ def test_each_graph_stands_on_each_cluster_and_suites_on_their_own(monkeypatch: 
     assert len({problem.graph.fingerprint for problem in found[:2]}) == 1
     with pytest.raises(InputError, match="nothing to evaluate on; give it test_graphs, or name a suite"):
         load_problems(chosen, "test")
-    check_problems(chosen, "test")
+    assert ProblemSplit.of(chosen, "test").sources == ()
 
 
 def test_a_run_on_graph_files_is_evaluated_on_its_own_test_graphs(folder: Path) -> None:

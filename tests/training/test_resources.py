@@ -19,7 +19,7 @@ from tests.placers.bold import bold
 from training.learning.labels.improvement import LabelSearch, improve_labels
 from training.learning.rollouts import PpoProblem
 from training.problems.random.settings import World
-from training.recipe import ProblemSet, Recipe, Validation
+from training.recipe import ProblemSet, Recipe, Validation, load_recipe
 from training.runs.resources import Resources, Sending
 from training.runs.train import train
 
@@ -81,7 +81,7 @@ def test_workers_that_are_not_there_are_one_sentence(tmp_path: Path, monkeypatch
 
 def test_what_learns_from_episodes_has_no_other_workers(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="placer 'placeto' learns in one process; leave out other workers"):
-        train("placeto", out=tmp_path / "run", resources=Resources(2))
+        train(load_recipe("placeto"), out=tmp_path / "run", resources=Resources(2))
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from graphs.problem import DEFAULT_ORDER, FIFO, Problem
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.learning.ppo import PpoMetrics, PpoTrainer
+from training.problems.problem_sets import ProblemSplit
 from training.recipe import Recipe, load_recipe
-from training.runs import train as module
 from training.runs.checkpoint import TRAINER, read_state, write_state
 from training.runs.metrics_file import appended_metrics
 from training.runs.run_folder import check_free, held, recipe_of
@@ -97,7 +97,7 @@ def test_no_folder_is_made_before_the_problems_are_there(monkeypatch: pytest.Mon
         assert not (tmp_path / "run").exists()
         raise InputError("no such graph")
 
-    monkeypatch.setattr(module, "load_problems", refused)
+    monkeypatch.setattr(ProblemSplit, "problems", refused)
     with pytest.raises(InputError, match="no such graph"):
         train(RECIPE, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -107,7 +107,7 @@ def test_no_folder_is_made_before_the_problems_are_there(monkeypatch: pytest.Mon
 def test_what_can_be_no_run_folder_is_refused_before_anything_is_captured(
     resume: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "load_problems", lambda *_, **__: pytest.fail("captured"))
+    monkeypatch.setattr(ProblemSplit, "problems", lambda *_, **__: pytest.fail("captured"))
     file = tmp_path / "file"
     file.write_text("")
     for out in (file, file / "below"):

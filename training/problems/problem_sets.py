@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -31,44 +33,94 @@ from training.recipe import ProblemSet, Recipe
 VALIDATION = 1 << 20  # seed of the problems to validate on, other than those of problems to test on
 
 
+@dataclass(frozen=True)
+class ProblemSplit:
+    """A split of a problem set, opened: its graphs are found, to be captured when its problems are asked for."""
+
+    chosen: ProblemSet
+    is_trained_on: bool
+    sources: tuple[tuple[str, tuple[Cluster, ...]], ...]  # the spec of each graph, and its clusters; suites come last
+
+    @classmethod
+    def of(cls, chosen: ProblemSet, which: Literal["train", "test"]) -> ProblemSplit:
+        """All of a split that can be had before anything is captured.
+
+        Raises InputError for a family, graph, suite, cluster, optimizer or order that there is not, a file that is
+        damaged, and a graph or a cluster that is given twice, or both trained and evaluated on.
+        """
+        is_trained_on = which == "train"
+        families, tested = split(chosen.families, which), split(chosen.families, "test")
+        graphs = chosen.graphs if is_trained_on else chosen.test_graphs
+        graph_sources(graphs)
+        of_suites = suite_specs(",".join(chosen.suites))
+        clusters = tuple(load_clusters(chosen.clusters if is_trained_on else chosen.test_clusters))
+        check_optimizer(chosen.optimizer)
+        load_order(chosen.order)
+        learned = {*split(chosen.families, "train")}.difference(tested)  # families tell their own splits apart
+        learned |= {*chosen.graphs, *(graph for graph, _ in of_suites)}
+        if both := [spec for spec in (*tested, *chosen.test_graphs) if spec in learned]:
+            raise InputError(f"{both[0]!r} is among the graphs to train on and among those to evaluate on; choose one")
+        placed: dict[str, list[Cluster]] = {}
+        for graph, cluster in of_suites if is_trained_on else ():
+            placed.setdefault(graph, []).append(load_cluster(cluster))
+        suites = [(graph, tuple(several)) for graph, several in placed.items()]
+        return cls(chosen, is_trained_on, (*((spec, clusters) for spec in (*families, *graphs)), *suites))
+
+    def problems(self, seed: int = 0, capture: Callable[[str], OpGraph] | None = None) -> list[Problem]:
+        """Each graph on each of its clusters.
+
+        For training, `seed` draws the randomised copies of the clusters, again for each graph, which of all variants of
+        a graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other
+        times. `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
+        `timed` does, and for a split to evaluate on that is empty.
+        """
+        if self.is_trained_on:
+            return self._to_train_on(seed, capture or load_graph)
+        if not self.sources:
+            raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
+        chosen, problems = self.chosen, list[Problem]()
+        for graph, clusters in self._graphs(capture or load_graph):
+            tied = tie_ops(graph, chosen.test_groups)
+            problems += [timed(Problem(tied, cluster, chosen.optimizer, order=chosen.order)) for cluster in clusters]
+        return problems
+
+    def _to_train_on(self, seed: int, capture: Callable[[str], OpGraph]) -> list[Problem]:
+        chosen, rng = self.chosen, np.random.default_rng(seed)
+        problems = labelled_chains(
+            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, order=chosen.order
+        )
+        for graph, clusters in chain(self._graphs(capture), self._mixed(seed, capture)):
+            variants = list(_variants(chosen, clusters, rng))
+            if 0 < chosen.variants < len(variants):
+                variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
+            tied = cache(partial(_tied, graph))
+            for groups, cluster in variants:
+                tied_graph = tied(groups, _happens(chosen.forward, rng))
+                problem = timed(Problem(tied_graph, cluster, chosen.optimizer, order=chosen.order))
+                problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
+        return problems
+
+    def _graphs(self, capture: Callable[[str], OpGraph]) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
+        for spec, clusters in progress(self.sources, "capturing models", unit="model", leave=False):
+            yield capture(spec), clusters
+
+    def _mixed(self, seed: int, capture: Callable[[str], OpGraph]) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
+        """Further graphs of the families, of mixed knobs, on the same clusters."""
+        families = self.chosen.families if self.chosen.mixed else ()
+        for family in progress(families, "mixing the knobs of models", unit="model", leave=False):
+            rng = np.random.default_rng((seed, *family.encode()))
+            for graph in mixed_graphs(family, self.chosen.mixed, rng, capture):
+                yield graph, self.sources[0][1]
+
+
 def load_problems(
     chosen: ProblemSet,
     which: Literal["train", "test"] = "train",
     seed: int = 0,
     capture: Callable[[str], OpGraph] | None = None,
 ) -> list[Problem]:
-    """A split of a problem set: each of its graphs on each of its clusters for that split, and its suites.
-
-    For training, `seed` draws the randomised copies of the clusters, again for each graph, which of all variants of a
-    graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other times.
-    `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
-    `check_problems` and `timed` do, and for a split that is empty.
-    """
-    check_problems(chosen, which)
-    sources, problems = _sources(chosen, which), list[Problem]()
-    if which == "train":
-        problems = labelled_chains(
-            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, order=chosen.order
-        )
-    elif not sources:
-        raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
-    rng = np.random.default_rng(seed)
-    loaded = {name: load_cluster(name) for _, names in sources for name in names}
-    for graph, names in _graphs(chosen, which, seed, capture or load_graph):
-        clusters = [loaded[name] for name in names]
-        if which == "test":
-            test = tie_ops(graph, chosen.test_groups)
-            problems += [timed(Problem(test, cluster, chosen.optimizer, order=chosen.order)) for cluster in clusters]
-            continue
-        variants = list(_variants(chosen, clusters, rng))
-        if 0 < chosen.variants < len(variants):
-            variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
-        tied = cache(partial(_tied, graph))
-        for groups, cluster in variants:
-            tied_graph = tied(groups, _happens(chosen.forward, rng))
-            problem = timed(Problem(tied_graph, cluster, chosen.optimizer, order=chosen.order))
-            problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
-    return problems
+    """The problems of a split of a problem set, as `ProblemSplit` opens it and captures its graphs."""
+    return ProblemSplit.of(chosen, which).problems(seed, capture)
 
 
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
@@ -88,49 +140,6 @@ def validation_problems(recipe: Recipe) -> list[Problem]:
         chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, order=chosen.order,
         optimizer=chosen.optimizer,
     )  # fmt: skip
-
-
-def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
-    """Check all of a split that can be checked before anything is captured.
-
-    Raises InputError for a family, graph, suite, cluster, optimizer or order that there is not, a file that is damaged,
-    and a graph or a cluster that is given twice, or both trained and evaluated on.
-    """
-    split(chosen.families, which)
-    graph_sources(chosen.graphs if which == "train" else chosen.test_graphs)
-    suite_specs(",".join(chosen.suites))
-    load_clusters(chosen.clusters if which == "train" else chosen.test_clusters)
-    check_optimizer(chosen.optimizer)
-    load_order(chosen.order)
-    families = split(chosen.families, "test")  # which their families tell from those to train on
-    seen = {spec for spec, _ in _sources(chosen, "train")}.difference(families)
-    seen |= {*chosen.graphs, *(graph for graph, _ in suite_specs(",".join(chosen.suites)))}
-    if both := [spec for spec in (*families, *chosen.test_graphs) if spec in seen]:
-        raise InputError(f"{both[0]!r} is among the graphs to train on and among those to evaluate on; choose one")
-
-
-def _graphs(
-    chosen: ProblemSet, which: Literal["train", "test"], seed: int, capture: Callable[[str], OpGraph]
-) -> Iterator[tuple[OpGraph, tuple[str, ...]]]:
-    """The graphs of a split, one after the other, and the clusters of each; those of mixed knobs come last."""
-    for spec, names in progress(_sources(chosen, which), "capturing models", unit="model", leave=False):
-        yield capture(spec), names
-    if which == "test" or not chosen.mixed:
-        return
-    for family in progress(chosen.families, "mixing the knobs of models", unit="model", leave=False):
-        for graph in mixed_graphs(family, chosen.mixed, np.random.default_rng((seed, *family.encode())), capture):
-            yield graph, chosen.clusters
-
-
-def _sources(chosen: ProblemSet, which: Literal["train", "test"]) -> list[tuple[str, tuple[str, ...]]]:
-    """The spec of each graph of a split, and its clusters; those of suites come last."""
-    if which == "test":
-        return [(spec, chosen.test_clusters) for spec in (*split(chosen.families, which), *chosen.test_graphs)]
-    sources = [(spec, chosen.clusters) for spec in (*split(chosen.families, which), *chosen.graphs)]
-    placed: dict[str, list[str]] = {}
-    for graph, cluster in suite_specs(",".join(chosen.suites)):
-        placed.setdefault(graph, []).append(cluster)
-    return sources + [(graph, tuple(clusters)) for graph, clusters in placed.items()]
 
 
 def _variants(

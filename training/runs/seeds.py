@@ -12,11 +12,11 @@ from typing import Any
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from placers.learned.learned_placer import PolicyPlacer
-from training.recipe import load_recipe
+from training.recipe import Recipe
 from training.runs.metrics_file import DEFAULT_LOGGERS
 from training.runs.resources import PLAIN, Resources
 from training.runs.run_folder import CONFIG, check_free, check_resumable
-from training.runs.train import check_recipe, train
+from training.runs.train import opened_split, train
 
 
 @dataclass(frozen=True)
@@ -34,33 +34,31 @@ class Trained:
 
 
 def train_runs(
-    what: str,
-    out: Path | None,
+    recipe: Recipe,
+    name: str,
     *,
+    out: Path | None,
     seed: int,
     seeds: int,
-    changes: Sequence[str],
+    command: Sequence[str],
     resume: bool,
     loggers: Sequence[str] = DEFAULT_LOGGERS,
     resources: Resources = PLAIN,
 ) -> PolicyPlacer[Any] | Trained:
-    """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
+    """Train a recipe with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
 
-    Without `out` the folders are `runs/RECIPE-seedN`. Several seeds capture each model once, and with `resume` those
-    that have been begun are resumed and the others are begun. Raises InputError as `load_recipe` and `train` do,
-    before the first seed is trained.
+    Without `out` the folders are `runs/NAME-seedN`. Several seeds capture each model once, and with `resume` those
+    that have been begun are resumed and the others are begun. `command` trains the recipe, and is kept with a run's
+    folder and seed. Raises InputError as `train` does, before the first seed is trained.
     """
-    recipe = load_recipe(what, changes)
     if seeds < 1:
         raise InputError(f"cannot train {seeds} seeds; ask for at least 1")
-    several = Path(out) if out else Path("runs") / Path(what).stem
+    several = Path(out) if out else Path("runs") / name
     folders = {each: several.with_name(f"{several.name}-seed{each}") for each in range(seed, seed + seeds)}
     if out and seeds == 1:
         folders = {seed: Path(out)}
-    words = [word for change in ([changes] if isinstance(changes, str) else changes) for word in ("--set", change)]
     commands = {
-        each: shlex.join(["placelab", "train", what, *words, "--out", str(folder), "--seed", str(each)])
-        for each, folder in folders.items()
+        each: shlex.join([*command, "--out", str(folder), "--seed", str(each)]) for each, folder in folders.items()
     }
     if seeds == 1:
         return train(
@@ -70,13 +68,13 @@ def train_runs(
     begun = {each for each, folder in folders.items() if resume and (folder / CONFIG).is_file()}
     for each, folder in folders.items():
         check_resumable(folder, recipe) if each in begun else check_free(folder)
-    check_recipe(recipe)
+    opened = opened_split(recipe)
     captured, placers = cache(load_graph), []
     for each, folder in folders.items():
         resumes = each in begun
         placers.append(
             train(
-                recipe, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured,
+                recipe, opened, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured,
                 loggers=loggers, resources=resources,
             )
         )  # fmt: skip

@@ -25,7 +25,7 @@ from graphs.op_graph import OpGraph
 from training.recipe import Recipe, load_recipe
 from training.runs.metrics_file import METRICS, VALIDATION
 from training.runs.run_folder import CONFIG
-from training.runs.train import check_recipe, train
+from training.runs.train import opened_split, train
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -137,7 +137,7 @@ def sweep(
     if not over:
         raise InputError("say what to sweep over, such as ppo.learning_rate=1e-4..1e-2:log")
     for each in (recipe, *recipes):
-        check_recipe(each)
+        opened_split(each)
     asked = json.dumps([recipe.to_plain(), [asdict(each) for each in over], seed], sort_keys=True)
     command = ("placelab", "train", what, "--seed", str(seed), *(w for change in changes for w in ("--set", change)))
     with named_if_refused(out):

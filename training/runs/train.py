@@ -26,9 +26,9 @@ from training.learning.reinforce import ReinforceTrainer
 from training.learning.trainer import Trainer
 from training.learning.whole_plans import WholePlansTrainer
 from training.loggers import Logger, check_access, check_loggers, flat, opened
-from training.problems.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
+from training.problems.problem_sets import ProblemSplit, renewed_problems, validation_problems
 from training.problems.random.renewed import RenewedProblems
-from training.recipe import Recipe, Validation, load_recipe
+from training.recipe import Recipe, Validation
 from training.runs import order_stage
 from training.runs.checkpoint import restore_trainer, save_trainer, updates_in
 from training.runs.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
@@ -46,8 +46,8 @@ TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
 
 
 def train(
-    recipe: Recipe | str = "gdp",
-    problems: Sequence[Problem] | None = None,
+    recipe: Recipe,
+    problems: Sequence[Problem] | ProblemSplit | None = None,
     *,
     out: Path,
     seed: int = 0,
@@ -59,15 +59,14 @@ def train(
 ) -> PolicyPlacer[Any]:
     """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
 
-    Without problems, those of the recipe: the training split of its families on its clusters, captured by `capture` as
-    `load_problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint, to the same
-    end as if it had not stopped; processes of torchrun do so by themselves when one of them has died. Metrics go to
-    `loggers`, too (`training.loggers`). What it is computed with is no part of a run, which may be resumed with other
-    `resources`. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
+    Without problems, or with the split that `opened_split` gives, they are those of the recipe: captured by `capture`
+    as `ProblemSplit.problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint,
+    to the same end as if it had not stopped; processes of torchrun do so by themselves when one of them has died.
+    Metrics go to `loggers`, too (`training.loggers`). What it is computed with is no part of a run, which may be
+    resumed with other `resources`. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
     Raises InputError for a recipe or folder that does not fit.
     """
     check_loggers(loggers)
-    recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
     kind = trainer_class(recipe.placer)
     if resources.workers != 1 and not kind.shares_work:
         raise InputError(f"placer {recipe.placer!r} learns in one process; leave out other workers")
@@ -108,15 +107,19 @@ def train(
 
 
 def _given(
-    recipe: Recipe, problems: Sequence[Problem] | None, seed: int, capture: Callable[..., OpGraph] | None
+    recipe: Recipe,
+    problems: Sequence[Problem] | ProblemSplit | None,
+    seed: int,
+    capture: Callable[..., OpGraph] | None,
 ) -> Given:
     """What a run learns from."""
-    if problems:
+    if not problems:
+        problems = opened_split(recipe)
+    if not isinstance(problems, ProblemSplit):
         return problems, None
-    check_recipe(recipe)
     if trainer_class(recipe.placer).divides_batch:
         capture = partial(capture or load_graph, with_law=True)
-    return load_problems(recipe.problems, seed=seed, capture=capture), renewed_problems(recipe.problems, seed)
+    return problems.problems(seed, capture), renewed_problems(recipe.problems, seed)
 
 
 def _new_policy(recipe: Recipe, seed: int) -> SavedPolicy:
@@ -138,12 +141,12 @@ def trainer_class(placer: str) -> type[Trainer]:
     return TRAINERS[declared]
 
 
-def check_recipe(recipe: Recipe) -> None:
-    """Raise InputError, before anything is captured, for what a recipe names and there is not."""
-    check_problems(recipe.problems, "train")
-    check_problems(recipe.problems, "test")
+def opened_split(recipe: Recipe) -> ProblemSplit:
+    """What a recipe trains on. Raises InputError, before anything is captured, for what it names and there is not."""
+    ProblemSplit.of(recipe.problems, "test")
     by_name.check("training.ppo_rewards", recipe.ppo.reward)
     by_name.check("envs.rewards", recipe.rules.reward)
+    return ProblemSplit.of(recipe.problems, "train")
 
 
 def _run(trainer: Trainer, selection: Selection, out: Path, loggers: Sequence[Logger], what: str = "training") -> None:
