@@ -75,7 +75,7 @@ def test_workers_that_are_not_there_are_one_sentence(tmp_path: Path, monkeypatch
         train(LABELLED, out=tmp_path / "run", resources=Resources("tcp://127.0.0.1:1"))
     monkeypatch.setattr("graphs.foundation.extras.find_spec", lambda name: None)
     with pytest.raises(InputError, match="more than one worker needs the package distributed: pip install"):
-        train(LABELLED, out=tmp_path / "run", resources=Resources(2))
+        train(LABELLED, out=tmp_path / "run", loggers=(), resources=Resources(2))
     assert not (tmp_path / "run").exists()
 
 
