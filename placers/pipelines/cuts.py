@@ -132,10 +132,11 @@ def _path(
         for end in range(layers + 1):
             best[stage, end] = np.inf
     best[0, 0] = 0.0
+    # best[s, e]: the least value of s stages that hold the layers before e; each stage after has at least one layer.
     for stage in range(stages):
         for end in range(stage + 1, layers - (stages - stage - 1) + 1):
             least, chosen = np.inf, 0
-            for first in range(end - 1, stage - 1, -1):
+            for first in range(end - 1, stage - 1, -1):  # the stage grows towards the first layer
                 if best[stage, first] == np.inf:
                     continue
                 filled = _memory(costs, places, stage, first, end, micro_batches) / places.limit[stage]
@@ -161,7 +162,7 @@ def _path(
                 if value < least:
                     least, chosen = value, first
             best[stage + 1, end], begin[stage + 1, end] = least, chosen
-    end = layers
+    end = layers  # read back from the last stage to the first
     scratch.bounds[stages] = layers
     for stage in range(stages, 0, -1):
         end = begin[stage, end]

@@ -122,6 +122,8 @@ def take_steps(
     for _ in range(steps):
         if state.in_vain >= schedule.patience:
             break
+        # A plan is kept if it takes at most `ceiling`, which is drawn before it is timed and says when to give up.
+        # Metropolis keeps a rise r with probability exp(-r / warmth): that of an exponential variable above r / warmth.
         ceiling = state.energy
         changed = reordered = 0
         if schedule.reorder > 0.0 and generator.random() < share_of_order(schedule, state.simulations):
@@ -136,7 +138,7 @@ def take_steps(
         _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling))
         state.simulations += 1
         found, penalty = log_seconds(walk.seconds[0]), 0.0
-        if reordered > 0 and found == state.energy:
+        if reordered > 0 and found == state.energy:  # an order that changes nothing
             found = np.inf
         if found <= ceiling:
             time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)

@@ -141,6 +141,8 @@ class StoredWeights:
         step = exchange.step(op)
         trigger = before.get(before[first][0]) if first in before else None
         sent: dict[tuple[int, Box], int] = {}
+        # Each shard reads a box of the weight. What its device does not store is sent from the nearest devices
+        # that store it, once for all readers of the same piece.
         for shard, (device, needed) in enumerate(zip(layout.plan.devices[op], boxes, strict=True)):
             reader = moves.copy(first + shard, step)
             order = nearest(layout.problem.cluster, devices, device, shard)

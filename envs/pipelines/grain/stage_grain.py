@@ -253,18 +253,21 @@ class StageGrain:
     @cached_property
     def _edges(self) -> tuple[Ints, Bools]:
         """(edges, 2) between stage ops and parcels, and which of them only order these."""
+        # Data: of the same stage, or from a parcel to its reader. Parcels are numbered after the stage ops.
         count = len(self._keys)
         data = [self._reads[0][:, [0, 2]], self._sent[:, [2, 3]] + np.array([count, 0])]
         producer, consumer = self._ends
         orders = (producer != consumer) & self.problem.graph.control
         made = self._op[self.problem.graph.edges[self._is_summed, 0]]
         gradients = np.flatnonzero(self._keys % len(PARTS) == GRADIENT)
+        # Order alone: control edges; parcels, sums and updates after what they wait for.
         control = [
             np.column_stack([producer, consumer])[orders],
             self._sent[:, [0, 2]] + np.array([0, count]),
             np.column_stack([made, producer[self._is_summed]]),
             np.column_stack([gradients, gradients + 1]),
         ]
+        # Many edges between ops become one between stages, which orders alone if none of them carries data.
         found, which = distinct_pairs(np.concatenate([*data, *control]))
         carries = np.bincount(which[: sum(map(len, data))], minlength=len(found)) > 0
         return found, ~carries

@@ -75,6 +75,7 @@ class RolloutLayout(NamedTuple):
         """
         graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
         count = len(units)
+        # A unit is as urgent as the most urgent of its ops, by the longest path from there to the end of the step.
         seconds = costs.busy_seconds(cluster)
         unit_seconds = units.summed(seconds)
         rank = np.zeros(count)
@@ -86,6 +87,7 @@ class RolloutLayout(NamedTuple):
         apart = ~np.eye(len(cluster), dtype=np.bool_)
         mean_seconds = seconds.mean(axis=1)
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
+        # Seconds are features as shares of the least that a step can take.
         scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
         placed_in = units.order if order == "topological" else np.lexsort((units.first_position, -rank))
         live = LiveOutputs.of(graph, held, forward, placed_in) if live_outputs else LiveOutputs.none(graph, held)

@@ -143,6 +143,8 @@ def _search(
     fill_stage(given, links, 0, layers, devices, micro_batches, recompute, entries, 0)
     found.overflow[0, 0] = overflow_of(given, 1, micro_batches, recompute, entries)
     found.seconds[0, 0] = latency(entries.forward, entries.backward, entries.all_reduce, 1, micro_batches, corrected)
+    # found[at, first]: the best stages on the devices of set `at`; the layers from `first` on are one more stage on
+    # all other devices. That one is split: layers up to `end` go to new devices, the others to what is left.
     for first in range(layers - 1):
         for at in range(sets):
             if found.seconds[at, first] == np.inf or found.stages[at, first] + 2 > most:
@@ -153,7 +155,7 @@ def _search(
                 new, rest, to = moves.given[move], moves.rest[move], moves.to[move]
                 if shared % _count(new):
                     continue
-                for stage in range(stages):
+                for stage in range(stages):  # those before do not change with `end`
                     begin, end, own = (
                         scratch.bounds[stage],
                         scratch.bounds[stage + 1],
