@@ -56,7 +56,7 @@ checked: setup  ## the tests of compiled code, with every index of its buffers c
 
 mutants: setup  ## 300 small faults, each tried on the tests that call its function: hours; resumes if stopped
 	mkdir -p runs
-	$(BIN)/python -m tests.mutants.run runs/mutants.jsonl --count 300
+	$(BIN)/python -m tests.mutants.run runs/mutants.jsonl --count 300 --processes 2
 
 bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json

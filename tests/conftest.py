@@ -28,9 +28,10 @@ def pytest_configure() -> None:
     os.environ.pop(SWITCH, None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files of few and long tests first: a process that ends with one of them would let the other wait."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
 
 
 @pytest.fixture

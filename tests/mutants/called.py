@@ -1,75 +1,68 @@
-"""A pytest plugin that notes which functions the tests of each file call, and for how long those tests run.
+"""A pytest plugin that notes which functions each test calls, in other processes, too, and how long it takes.
 
-`pytest -p tests.mutants.called --called called.json` writes them. What compiled code and other processes call is not
-seen.
+What compiled code calls is not seen.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType
 
 import msgspec
 import pytest
 
-Function = str  # "graphs/algorithms/order.py:12", by the first line of the function, its decorators among it
+from tests.mutants import imports
+
+FAILED = "(failed)"
 
 
 class Called(msgspec.Struct):
-    """What is known of each file of tests."""
+    """What is known of each test, by pytest's name of it."""
 
-    functions: dict[str, set[Function]]
+    functions: dict[str, set[str]]  # "graphs/order.py:12", by the first line of the function, its decorators among it
     seconds: dict[str, float]
 
 
-class Recorder:
-    """Notes calls while the tests of a file run."""
-
-    def __init__(self, out: Path, root: Path) -> None:
-        self.out, self.root = out, root
-        self.code: dict[str, set[CodeType]] = defaultdict(set)
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.seen: set[CodeType] = set()
-
-    def _note(self, frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            self.seen.add(frame.f_code)
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Set-up and tear-down of shared fixtures count for the first and last test that uses them."""
-        file = str(item.path.relative_to(self.root))
-        self.seen, began = self.code[file], time.perf_counter()
-        threading.setprofile(self._note)
-        sys.setprofile(self._note)
-        yield
-        sys.setprofile(None)
-        threading.setprofile(None)
-        self.seconds[file] += time.perf_counter() - began
-
-    def pytest_sessionfinish(self) -> None:
-        """Write what is known."""
-        functions = {
-            file: {named for each in codes if (named := self._named(each))} for file, codes in self.code.items()
-        }
-        self.out.write_bytes(msgspec.json.encode(Called(functions, dict(self.seconds))))
-
-    def _named(self, code: CodeType) -> Function:
-        path = Path(code.co_filename)
-        return f"{path.relative_to(self.root)}:{code.co_firstlineno}" if path.is_relative_to(self.root) else ""
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note for each test the functions that it calls, whether another did before, and its seconds."""
+    imports.seen.clear()
+    began = time.perf_counter()
+    yield
+    imports.note(f"{item.nodeid} (call)\t{time.perf_counter() - began:.3f}")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--called FILE`."""
-    parser.addoption("--called", type=Path, help="write here which functions the tests of each file call")
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What was called as the test was set up is noted again if the test calls it by itself."""
+    imports.seen.clear()
+    yield
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Note calls, if asked to."""
-    if config.getoption("--called"):
-        config.pluginmanager.register(Recorder(config.getoption("--called"), config.rootpath), "called")
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test that fails without a mutant tells nothing of one."""
+    if report.failed:
+        imports.note(f"{report.nodeid} {FAILED}\t")
+
+
+def read(path: Path) -> Called:
+    """What was noted in a file of calls. What fixtures call counts for every test of the file: they may share it."""
+    functions: dict[str, set[str]] = defaultdict(set)
+    of_fixtures: dict[str, set[str]] = defaultdict(set)
+    seconds: dict[str, float] = {}
+    failed: set[str] = set()
+    for line in path.read_text().splitlines():
+        test, _, noted = line.partition("\t")
+        name, _, phase = test.rpartition(" ")
+        if phase == FAILED:
+            failed.add(name)
+        elif ".py:" in noted:
+            (functions[name] if phase == "(call)" else of_fixtures[name.partition("::")[0]]).add(noted)
+        else:
+            seconds[name] = float(noted)
+    for name in failed:
+        seconds.pop(name, None)
+    everywhere = {name: functions[name] | of_fixtures[name.partition("::")[0]] for name in seconds}
+    return Called(everywhere, seconds)

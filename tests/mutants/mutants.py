@@ -19,6 +19,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
     file: str  # relative to the project's folder
     function: str
+    is_compiled: bool
     first_line: int  # of the function, its decorators among it
     line: int
     column: int
@@ -51,6 +52,7 @@ _CALLED = {
     "argmin": "argmax", "argmax": "argmin", "cumsum": "cumprod", "floor": "ceil",
     "ceil": "floor", "ones": "zeros", "zeros": "ones", "logical_and": "logical_or", "logical_or": "logical_and",
 }  # fmt: skip
+_COMPILED = {"compiled", "compiled_with_generator", "inlined", "subroutine"}
 _NOT_TESTED = {"__repr__", "__str__"}
 _SAID = {"warn", "warning", "info", "debug", "error", "print", "InputError", "TypeVar", "cast", "NewType"}
 
@@ -73,16 +75,34 @@ def drawn(root: Path, folders: Sequence[str], count: int, seed: int) -> list[Mut
 
 
 def _functions(file: Path) -> Iterator[_Function]:
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in _NOT_TESTED:
-            yield node
+    return (each for each in functions_of(ast.parse(file.read_text())) if each.name not in _NOT_TESTED)
+
+
+def functions_of(tree: ast.Module) -> Iterator[_Function]:
+    """All functions of a module, those inside of others among them."""
+    return (each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def is_compiled(function: _Function) -> bool:
+    """Whether numba compiles a function, which then runs no Python."""
+    return any(isinstance(each, ast.Name) and each.id in _COMPILED for each in function.decorator_list)
+
+
+def first_line(function: _Function) -> int:
+    """The first line of a function, its decorators among it."""
+    return min([function.lineno, *(each.lineno for each in function.decorator_list)])
+
+
+def key(file: str, function: _Function) -> str:
+    """A name of a function that no other has: "graphs/order.py:12"."""
+    return f"{file}:{first_line(function)}"
 
 
 def _mutant(file: Path, root: Path, function: _Function, old: ast.AST, new: str) -> Mutant:
-    first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
     where = old.lineno, old.col_offset, old.end_lineno, old.end_col_offset  # type: ignore[attr-defined]
     before = ast.get_source_segment(file.read_text(), old) or ""
-    return Mutant(str(file.relative_to(root)), function.name, first, *where, " ".join(before.split()), new)
+    names = str(file.relative_to(root)), function.name, is_compiled(function), first_line(function)
+    return Mutant(*names, *where, " ".join(before.split()), new)
 
 
 def _faults(function: _Function) -> Iterator[_Fault]:

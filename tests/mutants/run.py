@@ -1,7 +1,8 @@
 """How many small faults do the tests notice? Mutants drawn at random, each tried on the tests that call its function.
 
 `python -m tests.mutants.run mutants.jsonl --count 300 --seed 0` writes a line for each mutant, resumes where it was
-stopped, and ends with those that survived. It first runs the tests once, to learn which of them call what.
+stopped, and ends with those that survived. It first runs the tests once, to learn which of them call what; what was
+learned, and what was tried, holds for the same sources.
 """
 
 from __future__ import annotations
@@ -15,97 +16,90 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
 
+from tests.mutants import called, imports
 from tests.mutants.called import Called
+from tests.mutants.imports import CALLS, FOLDERS, MUTANT, PROJECT
 from tests.mutants.mutants import Mutant, drawn
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("graphs", "envs", "placers")
-LIMIT = 600.0  # seconds of a run of tests: a mutant that makes them hang is noticed
-MOST = 150.0  # seconds of the tests that a mutant is tried on, as they took before; the quickest first
+LIMIT = 300.0  # seconds of a run of tests: a mutant that makes them hang is noticed
+FIRST = 6.0  # seconds of the tests that are tried before the others: most mutants are noticed there
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """A mutant, and the first file of tests that failed, "" if all passed."""
+    """A mutant, and the first test that failed, "" if all passed."""
 
     mutant: Mutant
     noticed_by: str
     seconds: float
-    files: int  # of tests that it was tried on
+    tests: int  # that it was tried on
+    most: float  # seconds of tests that it might be tried on
 
 
 @contextmanager
-def copied(root: Path) -> Iterator[Path]:
-    """A copy of the project, its compiled code with it, in which files may be changed."""
+def copied(project: Path) -> Iterator[Path]:
+    """A copy of the project, its compiled code with it, which nobody changes meanwhile."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder) / "placelab"
-        shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".git", ".venv", "runs", "site", ".mypy_cache"))
+        shutil.copytree(project, copy, ignore=shutil.ignore_patterns(".git", ".venv", "runs", "site", ".mypy_cache"))
         yield copy
 
 
-def covering(mutant: Mutant, called: Called) -> list[str]:
-    """The files of tests that call the mutant's function, the quickest first.
+def covering(mutant: Mutant, known: Called, most: float) -> list[str]:
+    """The tests that call the mutant's function, the quickest first, as many as take `most` seconds, and at least one.
 
     Of a function that none is seen to call, as compiled ones are not: those that call others of its file, or folder.
     """
     function = f"{mutant.file}:{mutant.first_line}"
-    for matches in (
-        lambda name: name == function,
-        lambda name: name.startswith(f"{mutant.file}:"),
-        lambda name: name.startswith(f"{Path(mutant.file).parent}/"),
-    ):
-        files = [file for file, names in called.functions.items() if any(map(matches, names))]
-        if files:
+    for begins in (function, f"{mutant.file}:", f"{Path(mutant.file).parent}/"):
+        exact = begins == function
+        tests = [
+            test
+            for test, names in known.functions.items()
+            if (begins in names if exact else any(name.startswith(begins) for name in names))
+        ]
+        if tests:
             break
-    chosen: list[str] = []
-    total = 0.0
-    for file in sorted(files, key=lambda file: called.seconds[file]):
-        total += called.seconds[file]
-        if total <= MOST or not chosen:
-            chosen.append(file)
-    return chosen
+    return within(sorted(tests, key=lambda test: known.seconds[test]), known, most)
 
 
-def is_compiled(copy: Path, mutant: Mutant) -> bool:
-    """Whether machine code of other files may hold what the mutant changes, so that nothing compiled may be kept."""
-    return "numba" in (copy / mutant.file).read_text() or "compiled" in (copy / mutant.file).read_text()
+def within(tests: Sequence[str], known: Called, most: float) -> list[str]:
+    """The first tests, as many as take `most` seconds together, and at least one."""
+    total = accumulate(known.seconds[test] for test in tests)
+    return [
+        test for number, (test, seconds) in enumerate(zip(tests, total, strict=True)) if seconds <= most or not number
+    ]
 
 
-def tried(mutant: Mutant, copy: Path, called: Called) -> Tried:
+def tried(mutant: Mutant, known: Called, root: Path, most: float) -> Tried:
     """Run the tests of a mutant until one fails."""
-    path, began = copy / mutant.file, time.monotonic()
-    fine = path.read_text()
-    files = covering(mutant, called)
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    with tempfile.TemporaryDirectory() as compiled:
-        if is_compiled(copy, mutant):
-            environment["NUMBA_CACHE_DIR"] = compiled
-        path.write_text(mutant.source(fine))
-        try:
-            first = failing(files, copy, environment)
-        finally:
-            path.write_text(fine)
-    return Tried(mutant, first, round(time.monotonic() - began, 1), len(files))
+    began = time.monotonic()
+    tests = covering(mutant, known, most)
+    few = within(tests, known, FIRST)
+    with tempfile.TemporaryDirectory() as site:
+        settings = {MUTANT: msgspec.json.encode(mutant).decode()}
+        if mutant.is_compiled:  # what is kept belongs to the file as it is
+            settings["NUMBA_CACHE_DIR"] = site
+        environment = imports.environment(Path(site), root, **settings)
+        # Apart, since pytest imports the files of all tests before it runs one; then those of one file together.
+        first = failing(sorted(few), root, environment) or failing(sorted(tests[len(few) :]), root, environment)
+    return Tried(mutant, first, round(time.monotonic() - began, 1), len(tests), most)
 
 
-def failing(files: Sequence[str], copy: Path, environment: Mapping[str, str]) -> str:
-    """The first test that fails, or "" if all pass; "no test" if there is none."""
-    if not files:
+def failing(tests: Sequence[str], root: Path, environment: Mapping[str, str]) -> str:
+    """The first test that fails, or "" if all pass or there is none."""
+    if not tests:
         return ""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", *files]
-    process = subprocess.Popen(
-        command,
-        cwd=copy,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    command = [*PYTEST, "-x", *tests]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, cwd=root, env=environment, start_new_session=True, **pipes)  # type: ignore[call-overload]
     try:
         out, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -118,27 +112,30 @@ def failing(files: Sequence[str], copy: Path, environment: Mapping[str, str]) ->
     return failed[0] if failed else f"exit code {process.returncode}"
 
 
-def learned(path: Path) -> Called:
+def learned(path: Path, root: Path) -> Called:
     """Which tests call what: as written before, or by running all once."""
     if not path.exists():
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.called", "--called", str(path), "tests"]
-        subprocess.run(command, cwd=ROOT, check=True)
-    return msgspec.json.decode(path.read_bytes(), type=Called)
+        with tempfile.TemporaryDirectory() as site:
+            environment = imports.environment(Path(site), root, **{CALLS: site})
+            command = [*PYTEST, "-p", "tests.mutants.called", "-n", "2", "--dist", "loadfile", "tests"]
+            subprocess.run(command, cwd=root, env=environment)  # a test that fails called something
+            shutil.copy(Path(site) / "calls", path)
+    return called.read(path)
 
 
-def main(out: Path, count: int, seed: int) -> int:
-    """Try mutants, and print those that survived."""
-    called = learned(out.with_suffix(".called.json"))
+def main(out: Path, count: int, seed: int, processes: int, most: float) -> int:
+    """Try mutants, and print those that survived; those that survived fewer tests before are tried again."""
     before = [msgspec.json.decode(line, type=Tried) for line in out.read_bytes().splitlines()] if out.exists() else []
-    done = {each.mutant: each for each in before}
-    mutants = drawn(ROOT, FOLDERS, count, seed)
-    with copied(ROOT) as copy, out.open("ab") as file:
-        for number, mutant in enumerate(mutants, start=1):
-            if mutant not in done:
-                done[mutant] = tried(mutant, copy, called)
-                file.write(msgspec.json.encode(done[mutant]) + b"\n")
-                file.flush()
-                print(f"{number} of {count}: {mutant}: {done[mutant].noticed_by or 'SURVIVED'}", flush=True)
+    done = {each.mutant: each for each in before if each.noticed_by or each.most >= most}
+    with copied(PROJECT) as root, ThreadPoolExecutor(processes) as pool, out.open("ab") as file:
+        known = learned(out.with_suffix(".calls"), root)
+        mutants = drawn(root, FOLDERS, count, seed)
+        running = [pool.submit(tried, mutant, known, root, most) for mutant in mutants if mutant not in done]
+        for each in (future.result() for future in as_completed(running)):
+            done[each.mutant] = each
+            file.write(msgspec.json.encode(each) + b"\n")
+            file.flush()
+            print(f"{len(done)} of {count}: {each.mutant}: {each.noticed_by or 'SURVIVED'}", flush=True)
     survived = [mutant for mutant in mutants if not done[mutant].noticed_by]
     print("\n".join(["", *map(str, survived), f"{len(survived)} of {count} survived"]))
     return 0
@@ -149,5 +146,7 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, help="a line of JSON for each mutant")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1, help="mutants tried at a time")
+    parser.add_argument("--most", type=float, default=60.0, help="seconds of the tests that a mutant is tried on")
     given = parser.parse_args()
-    sys.exit(main(given.out, given.count, given.seed))
+    sys.exit(main(given.out, given.count, given.seed, given.processes, given.most))
