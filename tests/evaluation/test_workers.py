@@ -72,29 +72,24 @@ def placed(path: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("killed", [pytest.param("nobody", marks=pytest.mark.slow), "a worker", "the client"])
-def test_a_comparison_by_workers_equals_one_without(killed: str, tmp_path: Path) -> None:
+def test_a_comparison_whose_client_and_then_a_worker_are_killed_equals_one_without_workers(tmp_path: Path) -> None:
     alone, shared, log = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl", tmp_path / "log"
     log.mkdir()
-    placers = [Slow(log=str(log))]
-    compare(placers, problems("a", "b"), seeds=range(4), journal=alone, quiet=True)
+    compare([Slow(log=str(log))], problems("a", "b"), seeds=range(4), journal=alone, quiet=True)
     for each in log.iterdir():
         each.unlink()
     script = tmp_path / "script.py"
     script.write_text(SLOW.format(journal=str(shared), log=str(log)))
-    if killed != "nobody":
-        client = started(script)
-        wait_for(lambda: len(plans(shared)) >= 2 if shared.exists() else False)
-        pid = client.pid if killed == "the client" else int(newest(log).read_text())
-        os.kill(pid, signal.SIGKILL)
-        if killed == "a worker":
-            assert client.wait(LONG) == 0
-        else:
-            client.wait(LONG)
-            before = len(plans(shared))
-            assert before < 8
-    if killed != "a worker":
-        assert started(script).wait(LONG) == 0
+    client = started(script)
+    wait_for(lambda: shared.exists() and len(plans(shared)) >= 1)
+    client.kill()
+    client.wait(LONG)
+    before = len(plans(shared))
+    assert before < 8
+    again = started(script)
+    wait_for(lambda: len(plans(shared)) > before)
+    os.kill(int(newest(log).read_text()), signal.SIGKILL)
+    assert again.wait(LONG) == 0
     assert placed(shared) == placed(alone)
     lines = shared.read_bytes().count(b"\n")
     assert lines == 1 + 8, "a finished item was done again"

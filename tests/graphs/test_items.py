@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from graphs.foundation.dask_engine import CONFIG, DaskEngine
+from graphs.foundation.engine import Engine
 from graphs.foundation.errors import InputError
 from graphs.foundation.items import opened, results
 from graphs.foundation.parcels import Sender, unpacked
@@ -20,12 +22,19 @@ from graphs.foundation.parcels import Sender, unpacked
 LONG = 600.0  # seconds, which no test waits for
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_every_item_comes_once_with_its_result(workers: int) -> None:
-    with opened(workers) as engine:
-        assert sorted(engine.results(abs, [-3, 1, 2])) == [(-3, 3), (1, 1), (2, 2)]
-        assert sorted(engine.results(abs, [-1])) == [(-1, 1)], "an engine is for several calls"
-        assert list(engine.results(abs, [])) == []
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Engine]:
+    """Two processes, which start once for all tests that leave them alive."""
+    with opened(2, (Large,)) as engine:
+        yield engine
+
+
+def test_every_item_comes_once_with_its_result(two_workers: Engine) -> None:
+    with opened(1) as this_process:
+        for engine in (this_process, two_workers):
+            assert sorted(engine.results(abs, [-3, 1, 2])) == [(-3, 3), (1, 1), (2, 2)]
+            assert sorted(engine.results(abs, [-1])) == [(-1, 1)], "an engine is for several calls"
+            assert list(engine.results(abs, [])) == []
 
 
 def test_what_an_item_raises_is_raised_and_ends_all() -> None:
@@ -66,18 +75,17 @@ class Meeting:
         return os.getpid()
 
 
-def test_two_workers_do_two_items_at_a_time(tmp_path: Path) -> None:
+def test_two_workers_do_two_items_at_a_time(two_workers: Engine, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
-    found = dict(results(Meeting.do, [Meeting(a, b), Meeting(b, a)], 2))
+    found = dict(two_workers.results(Meeting.do, [Meeting(a, b), Meeting(b, a)]))
     assert len({os.getpid(), *map(str, found.values())}) == 3
 
 
-def test_a_free_worker_is_given_the_next_item_though_another_has_its_parts(tmp_path: Path) -> None:
+def test_a_free_worker_is_given_the_next_item_though_another_has_its_parts(two_workers: Engine, tmp_path: Path) -> None:
     a, b, part = tmp_path / "a", tmp_path / "b", Large(b"p" * 1000)
-    with opened(2, (Large,)) as engine:
-        for _ in range(20):  # items with the part seem to take no time
-            ((_, first),) = engine.results(Meeting.do, [Meeting(tmp_path, tmp_path, part)])
-        found = dict(engine.results(Meeting.do, [Meeting(a, b, part), Meeting(b, a, part)]))
+    for _ in range(20):  # items with the part seem to take no time
+        ((_, first),) = two_workers.results(Meeting.do, [Meeting(tmp_path, tmp_path, part)])
+    found = dict(two_workers.results(Meeting.do, [Meeting(a, b, part), Meeting(b, a, part)]))
     assert first in found.values()
     assert len(set(found.values())) == 2
 
@@ -160,7 +168,7 @@ def test_processes_that_are_killed_each_time_are_given_up() -> None:
 
 
 def test_items_are_given_up_when_no_process_can_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CONFIG, "distributed.scheduler.no-workers-timeout", "3s")
+    monkeypatch.setitem(CONFIG, "distributed.scheduler.no-workers-timeout", "1s")
     a, b = tmp_path / "a", tmp_path / "b"
     refused = pytest.raises(InputError, match="all worker processes ended, and none could begin again")
     with opened(2) as engine, Killer(1000), refused:

@@ -24,21 +24,21 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def tree(name: str) -> ast.Module:
+def nodes(name: str) -> tuple[ast.AST, ...]:
     """Parsed when a test asks for it: every process of a run of all tests reads this file."""
-    return ast.parse(FILES[name].read_text())
+    return tuple(ast.walk(ast.parse(FILES[name].read_text())))
 
 
 @cache
 def imported(name: str) -> set[str]:
     """The project's modules that a module imports anywhere: at its top, in a function, or for its types alone."""
     found = set()
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-            found -= {str(node.module)} & {n for n in FILES if all(f"{n}.{a.name}" in FILES for a in node.names)}
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names if names <= FILES.keys() else {*names, str(node.module)}
     return (found & FILES.keys()) - {name}
 
 
@@ -48,7 +48,7 @@ def folder(name: str) -> str:
 
 def functions(name: str) -> Iterator[Function]:
     """All functions of a module that are not compiled kernels."""
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, Function):
             marks = {mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)}
             if not marks & COMPILED:
@@ -142,10 +142,9 @@ def test_an_import_inside_a_function_says_why() -> None:
 def late_without_a_reason(name: str) -> Iterator[str]:
     """The functions of a module that import something, where no comment says why."""
     lines = FILES[name].read_text().splitlines()
-    for function in ast.walk(tree(name)):
-        if not isinstance(function, Function):
-            continue
-        inside = [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [node for node in nodes(name) if isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset]
+    for function in (node for node in nodes(name) if imports and isinstance(node, Function)):
+        inside = [node for node in imports if function.lineno < node.lineno <= (function.end_lineno or 0)]
         if inside:
             said = [line for line in lines if line.startswith("# Imported late")]
             said += lines[min(node.lineno for node in inside) - 2 : max(node.end_lineno or 0 for node in inside)]
@@ -185,7 +184,7 @@ def test_one_file_starts_processes() -> None:
 
 
 def test_no_text_is_evaluated() -> None:
-    calls = {name: [node.func for node in ast.walk(tree(name)) if isinstance(node, ast.Call)] for name in FILES}
+    calls = {name: [node.func for node in nodes(name) if isinstance(node, ast.Call)] for name in FILES}
     named = {name: {call.id for call in several if isinstance(call, ast.Name)} for name, several in calls.items()}
     assert [name for name, several in named.items() if "eval" in several] == []
 
@@ -196,7 +195,7 @@ def test_files_that_messages_name_exist() -> None:
 
 
 def texts(name: str) -> Iterator[str]:
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -207,7 +206,7 @@ def test_a_frozen_record_holds_no_cache() -> None:
 
 def frozen_that_collect(name: str) -> Iterator[str]:
     """The frozen records of a module that have a list or a set to be filled."""
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.ClassDef) and any("frozen=True" in ast.unparse(mark) for mark in node.decorator_list):
             for field in node.body:
                 made = ast.unparse(field.value) if isinstance(field, ast.AnnAssign) and field.value else ""

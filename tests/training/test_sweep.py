@@ -15,8 +15,8 @@ from training.runs.sweep import JOURNAL, Over, Sweep, sweep, worth
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """
-placer = "gdp"
-network = "graphsage_transformer:width=8,sage_layers=1,transformer_layers=1,heads=2"
+placer = "sequential"
+network = "sequential:width=8,heads=2,hidden=8,sage_layers=1"
 
 [problems]
 graphs = ["rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"]
