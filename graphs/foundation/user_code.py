@@ -136,8 +136,10 @@ def _imported(path: Path) -> ModuleType:
 
 def is_users(file: str) -> bool:
     """Whether a file is neither placelab's, nor Python's, nor of an installed package."""
-    path = Path(file).resolve()
-    return not is_installed(file) and not any(path.is_relative_to(other) for other in (_STDLIB, *_OURS))
+    if is_installed(file):
+        return False
+    path = Path(file).resolve()  # of most modules that a capture imports there is no need for it
+    return not any(path.is_relative_to(other) for other in (_STDLIB, *_OURS))
 
 
 def is_installed(file: str) -> bool:
