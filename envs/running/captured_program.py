@@ -274,6 +274,7 @@ class CapturedProgram:
             updates,
             self._stopped & computed,
             tuple(call for call in self.builder.program.own_calls if not computed.isdisjoint(call.nodes)),
+            self.builder.program.cuts,
         )
 
     def _constant(self, node: Node) -> Tensor:

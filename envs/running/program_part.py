@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from operator import getitem
 from typing import Any
 
@@ -37,6 +38,7 @@ class ProgramPart:
     updates: Mapping[str, Node]  # the new values of buffers, by name
     stopped: frozenset[Node] | set[Node] = frozenset()  # those nodes through which no gradient goes back
     own_calls: tuple[OwnCall, ...] = ()  # of functions with their own backward pass, which it calls
+    cuts: Set[tuple[Node, Node]] = frozenset()  # what a node reads without giving it a gradient, and that node
 
     @property
     def placeholders(self) -> tuple[Node, ...]:
@@ -57,9 +59,10 @@ class ProgramPart:
         graph = Graph()
         made: dict[Node, Node] = {node: graph.placeholder(node.name) for node in self.placeholders}
 
-        def replaced(value: Any) -> Any:
+        def replaced(value: Any, reader: Node) -> Any:
             if isinstance(value, Node):
-                return made[value]
+                is_cut = (value, reader) in self.cuts
+                return graph.call_function(aten.detach.default, (made[value],)) if is_cut else made[value]
             return device if isinstance(value, torch.device) else value
 
         calls = {node: call for call in self.own_calls for node in call.nodes}
@@ -68,7 +71,7 @@ class ProgramPart:
                 if node not in made:
                     made |= _called(calls[node], graph, made)
                 continue
-            args, kwargs = tree_map(replaced, (tuple(node.args), dict(node.kwargs)))
+            args, kwargs = tree_map(partial(replaced, reader=node), (tuple(node.args), dict(node.kwargs)))
             made[node] = graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]  # a function
             if node in self.stopped:
                 made[node] = graph.call_function(aten.detach.default, (made[node],))

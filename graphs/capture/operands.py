@@ -56,10 +56,10 @@ class Operands:
         ]
 
     def needed(self, op: int, sources: Iterable[int]) -> list[int]:
-        """The ops whose outputs the gradients of an op's operands from some sources are made of."""
+        """The sources that the gradients of an op's operands from some sources are made of."""
         at, needs = self._at(op), _NEEDS[self._kinds[op]]
         read = [at[other][0] for position in self.factors(op, sources) for other in needs[position] if other in at]
-        return list(dict.fromkeys(source for source in read if source >= 0))
+        return list(dict.fromkeys(read))
 
     def _at(self, op: int) -> dict[int, tuple[int, bool]]:
         """The source of each argument of an op that is a tensor, by its position, and whether it is read detached."""

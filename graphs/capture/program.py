@@ -30,7 +30,7 @@ class TracedProgram:
     """The nodes through whose outputs autograd sends gradients back: a node sends one to what it reads if both are
     here. So what `detach`, `no_grad` or a parameter that is not trained gives is not here."""
     own: Set[Node] = frozenset()  # those of them in custom functions, which send gradients whatever they compute
-    cuts: Set[tuple[Node, Node]] = frozenset()  # what a node of a custom function reads without giving it a gradient
+    cuts: Set[tuple[Node, Node]] = frozenset()  # what a node reads without giving it a gradient
     leaves: Set[Node] = frozenset()  # those of them that are given a gradient by themselves, `x.requires_grad_()`
     unseen: Sequence[str] = ()
     """The lines that change a tensor with a gradient in place in `no_grad`: its gradient stays that of before."""

@@ -76,10 +76,11 @@ class RecordedGradients:
             self._checkpoint.nodes.add(node)
 
     def require(self, node: Node, *, required: bool) -> None:
-        """Note that the module's code asks for the gradient of what a node has made, or for none."""
+        """Note that the module's code asks, from now on, for the gradient of what a node has made, or for none."""
         if required and node not in self.requires_grad:
             self.leaves.add(node)
             self.requires_grad.add(node)
+            self.cuts.update((node, reader) for reader in node.users)
         elif not required:
             self.leaves.discard(node)
             self.requires_grad.discard(node)

@@ -316,7 +316,10 @@ class _StepBuilder:
         saves_nothing = is_free or self.kind[op] in _SAVES_NOTHING - SAVES_RESULTS.keys()
         if saves_nothing or not (self.flow.towards[op] or self.flow.weights[op]):
             return False
-        return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or self._saved(op, self.flow.towards[op]))
+        if self.kind[op] not in {"mul", "div"} or self.weights[op]:
+            return True
+        towards = self.flow.towards[op]
+        return bool(self.operands.needed(op, towards) if self.operands.known(op) else self._saved(op, towards))
 
     def _read_again(self, op: int, towards: list[int]) -> list[int]:
         """What is saved for gradients of an op towards some others, or computed again in place of that."""

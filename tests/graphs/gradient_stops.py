@@ -91,6 +91,15 @@ def _average(m: Three, x: Tensor) -> Tensor:
     return F.mse_loss(m.a(x), target)
 
 
+def _frozen_once(m: Three, x: Tensor) -> Tensor:
+    """A critic's weight is not trained where it judges, and trained where it learns."""
+    m.b.weight.requires_grad_(requires_grad=False)
+    judged = (m.a(x) @ m.b.weight).mean()
+    m.b.weight.requires_grad_()
+    loss: Tensor = (m.c(x) @ m.b.weight).square().mean() - judged
+    return loss
+
+
 def _accuracy(m: Three, x: Tensor) -> tuple[Tensor, Tensor]:
     logits = m.a(x)
     return logits, logits.detach().argmax(dim=1)
@@ -131,6 +140,9 @@ CHECKPOINTS: dict[str, Make] = {
     "not stopped early": _checkpointed(_block, use_reentrant=False, early_stop=False),
     "of inputs": three(lambda m, x: checkpoint(lambda y: _block(m, y), x, use_reentrant=False)),
     "reentrant, of inputs": three(lambda m, x: m.a(checkpoint(lambda y: _block(m, y), x, use_reentrant=True))),
+    "that ends in a product with an input": three(
+        lambda m, x: checkpoint(lambda h: h + m.b(torch.tanh(h)) * x, m.a(x), use_reentrant=False).square()
+    ),
     "of what is not trained": three(
         lambda m, x: m.c(checkpoint(lambda y: m.b(torch.tanh(m.a(y))), x, use_reentrant=False)), frozen="ab"
     ),
@@ -186,6 +198,7 @@ STOPS: dict[str, Make] = {
     "first two frozen": three(lambda m, x: m.c(m.b(m.a(x))), frozen="ab"),
     "last frozen": three(lambda m, x: m.c(m.b(m.a(x))), frozen="c"),
     "frozen in the middle": three(lambda m, x: m.c(torch.relu(m.b(torch.relu(m.a(x))))), frozen="b"),
+    "frozen for one use": three(_frozen_once),
     "detach_": three(lambda m, x: m.b(m.a(x).detach_() * 2)),
     "an output without a gradient": three(_accuracy),
     "a loss by name": three(_probe),

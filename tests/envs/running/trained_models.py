@@ -142,7 +142,7 @@ STOPPED = {
     name: STOPS[name]
     for name in (
         "detach, with another reader", "no_grad", "inference_mode", "gan", "straight-through", "vq-vae", "first frozen",
-        "adapter", "weight.detach",
+        "adapter", "weight.detach", "frozen for one use",
     )
 } | {"checkpoint": CHECKPOINTS["not reentrant"]}  # fmt: skip
 CALLED = {f"own: {name}": OWN[name] for name in ("reversal", "a product", "one operation", "the input", "a view")}
