@@ -6,7 +6,7 @@ is computed from one, has a gradient. A model may say otherwise, and its capture
 - `x.detach()`, `x.data`, `torch.no_grad()`, `torch.inference_mode()` stop the gradient at one reader of a tensor. Other
   readers of the same tensor send theirs.
 - Of outputs of which one is called "loss", that one is trained.
-- `x.requires_grad_()` asks for the gradient of a tensor that no weight was used for.
+- `x.requires_grad_()` asks for the gradient of a tensor that no weight was used for, which may be an input or a buffer.
 - A `torch.autograd.Function` gives gradients to the arguments that its own backward pass gives one, at the cost of its
   forward's ops.
 - A variable of the model's code keeps a tensor that no op reads any more.
@@ -48,24 +48,26 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     stops: tuple[Pair, ...] = ()  # producer, consumer: edges through which no gradient is sent back
     constant_uses: tuple[Pair, ...] = ()  # op, weight: uses of a weight that give it no gradient
     own: tuple[int, ...] = ()  # ops of custom functions that send gradients, though by their kind they have none
+    inputs: tuple[Pair, ...] = ()  # op, held tensor: uses of inputs and buffers that give them a gradient
     leaves: tuple[int, ...] = ()  # ops whose output is given a gradient, though no trained weight depends on it
     outputs: tuple[int, ...] | None = None  # the ops whose outputs are trained; None: those that no op reads
     checkpoints: tuple[Checkpoint, ...] = ()
     kept_alive: tuple[Memory, ...] = ()  # those that the model's code keeps after ops have read them
     unknown: str = ""  # why it is not known what is trained, and the remedy; "" if it is
 
-    def check(self, name: str, ops: int, weights: int) -> None:
-        """Raise InputError unless all ops and weights that are named are those of a graph."""
-        named = {op for edge in self.stops for op in edge} | {op for op, _ in self.constant_uses}
+    def check(self, name: str, ops: int, weights: int, held: int) -> None:
+        """Raise InputError unless all ops, weights and held tensors that are named are those of a graph."""
+        named = {op for edge in self.stops for op in edge} | {op for op, _ in (*self.constant_uses, *self.inputs)}
         named |= {*self.own, *self.leaves, *(self.outputs or ())}
         named |= {op for memory in self.kept_alive for op in (*memory.ops, memory.until)}
         named |= {op for part in self.checkpoints for op in part.ops}
         if outside := sorted(op for op in named if not 0 <= op < ops):
             raise InputError(f"graph {name!r}: autograd names op {outside[0]}, which does not exist; there are {ops}")
-        if outside := sorted(weight for _, weight in self.constant_uses if not 0 <= weight < weights):
-            raise InputError(
-                f"graph {name!r}: autograd names weight {outside[0]}, which does not exist; there are {weights}"
-            )
+        for what, uses, count in (("weight", self.constant_uses, weights), ("held tensor", self.inputs, held)):
+            if outside := sorted(number for _, number in uses if not 0 <= number < count):
+                raise InputError(
+                    f"graph {name!r}: autograd names {what} {outside[0]}, which does not exist; there are {count}"
+                )
 
     def kept(self, position: dict[int, int]) -> Autograd:
         """The same, where the ops have other positions; what concerns others is left out."""
@@ -76,6 +78,7 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             stops=tuple((position[u], position[v]) for u, v in self.stops if u in position and v in position),
             constant_uses=tuple((position[op], weight) for op, weight in self.constant_uses if op in position),
             own=tuple(position[op] for op in self.own if op in position),
+            inputs=tuple((position[op], tensor) for op, tensor in self.inputs if op in position),
             leaves=tuple(position[op] for op in self.leaves if op in position),
             outputs=outputs,
             kept_alive=tuple(

@@ -314,7 +314,7 @@ class OpGraph:
         if self.signatures is not None:
             self.signatures.check(self.name, ops)
         if self.autograd is not None:
-            self.autograd.check(self.name, ops, len(self.weights))
+            self.autograd.check(self.name, ops, len(self.weights), len(self.held or ()))
         if self.held is not None:
             self.held.check(self.name, ops)
         for key, owners, count in (

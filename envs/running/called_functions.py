@@ -10,7 +10,6 @@ from collections.abc import Container, Iterable
 
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils._pytree import tree_leaves
 
 from graphs.capture.nested import tensors_in
@@ -28,8 +27,6 @@ def why_not_called(call: OwnCall, homes: int, live: Container[Node], given: Cont
     own = {node for node in inner if node in live}
     reads = {read for node in own for read in node.all_input_nodes} - inner
     elsewhere = {node for node in own if any(user in live and user not in inner for user in node.users)}
-    if call.function is BackwardHookFunction:
-        return "stands for a hook on gradients, which is not captured"
     if homes > 1:
         return "the plan runs its forward pass, or what reads that, in several parts"
     if not call.is_pure:

@@ -28,6 +28,7 @@ from torch.fx import Node
 from envs.running.called_functions import why_not_called
 from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
+from envs.running.runnable import check_runnable
 from graphs.capture.examples import Example
 from graphs.capture.forward import Builder, is_getitem, traced_example
 from graphs.capture.gradient_flow import GradientFlow
@@ -57,29 +58,21 @@ class CapturedProgram:
         builder = traced_example(example)
         forward = builder.build()
         step = training_step(forward)
-        if builder.program.changed is None:
-            raise InputError(
-                f"{example.name}: the model was exported, as it cannot be recorded (a warning says why), so that its "
-                "ops cannot be run by themselves"
-            )
-        if builder.program.by_values:
-            raise InputError(
-                f"{example.name}: sizes or control flow depend on data, and its ops are those of "
-                f"{builder.program.by_values} alone, so that they cannot be run on other batches; placelab.parallelize "
-                "runs the model's own code"
-            )
-        for name, node in builder.program.changed.items():
-            if node is None or name in builder.program.names.values():
-                how = "through a view of it" if node is None else "by its forward pass"
-                raise InputError(f"{example.name}: {name!r} is changed {how}, so that its ops cannot be run apart")
+        check_runnable(example, builder.program)
         return cls(example, builder, step, GradientFlow.of(forward))
 
     def check_parts(self, parts: Sequence[ProgramPart]) -> None:
         """Raise InputError if some parts, which together are the model, do not have the gradients that it has.
 
-        So it is if none of them can call a custom function.
+        So it is if none of them can call a custom function, and if a hook changes gradients.
         """
         program = self.builder.program
+        if program.hooks:
+            at = f" at {program.hooks[0]}" if program.hooks[0] else ""
+            raise InputError(
+                f"{self.example.name}: a hook on gradients{at} is not captured, and op placements and pipelines run "
+                "what was captured; run it by data parallelism or, in your own loop, with `parallelize`"
+            )
         if program.unseen:
             raise InputError(
                 f"{self.example.name}: {program.unseen[0]} changes a tensor in place where autograd does not see it "

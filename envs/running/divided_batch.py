@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import Batch
-from graphs.foundation.errors import InputError
+from graphs.capture.nested import tensors_in
+from graphs.foundation.errors import InputError, UserCodeError
 
 aten = torch.ops.aten
 
@@ -30,6 +33,34 @@ def check_divisible(program: CapturedProgram) -> None:
                 "batch, which the plan divides; give each sample as many rows, as an input of two dimensions without "
                 "offsets, or take a plan that places ops"
             )
+
+
+def program_of_part(program: CapturedProgram, parts: int, kept: dict[object, object]) -> CapturedProgram:
+    """The same model, captured with one of equal parts of its inputs, which is kept for other plans.
+
+    Raises InputError for a model that cannot be run on a part of its batch.
+    """
+    if parts == 1:
+        return program
+    found = kept.get(("part", parts))
+    if isinstance(found, tuple) and found[0] is program:
+        return found[1]  # type: ignore[no-any-return]  # as it was kept
+    check_divisible(program)
+    example = program.example
+    given = tensors_in((example.args, example.kwargs))
+    part = dict(divided({leaf: given[leaf] for leaf in program.leaves}, parts, example.samples)[0])
+    part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
+    args, kwargs = program.arguments(part)
+    samples = example.samples // parts
+    try:
+        small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=samples))
+    except UserCodeError as error:
+        raise InputError(
+            f"{error}; that is with {samples} of its {example.samples} samples, as the plan divides them: let its code "
+            "take sizes from its inputs (x.shape[0]), or take a plan that places ops"
+        ) from error
+    kept["part", parts] = program, small
+    return small
 
 
 def divided(batch: Batch, parts: int, samples: int) -> list[Batch]:

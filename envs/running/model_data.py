@@ -58,8 +58,10 @@ def _shuffled(example: Example, seed: int) -> Iterator[Batch]:
 
 def _another(tensor: Tensor, order: Tensor, generator: torch.Generator) -> Tensor:
     if tensor.is_floating_point() and not tensor.any():
-        return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
-    return tensor[order] if tensor.dim() and len(tensor) == len(order) else tensor
+        made = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+    else:
+        made = tensor.detach()[order] if tensor.dim() and len(tensor) == len(order) else tensor.detach()
+    return made.requires_grad_(tensor.requires_grad)
 
 
 def _given(example: Example, data: str, seed: int) -> Iterator[Batch]:

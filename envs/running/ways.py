@@ -6,7 +6,7 @@ from envs.expansion.layout import Layout
 from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
-from envs.running.divided_batch import check_divisible
+from envs.running.divided_batch import program_of_part
 from envs.running.dry_step import check_partitioned
 from envs.running.model_data import batches
 from envs.running.op_by_op.gradient_ops import GradientOps
@@ -53,7 +53,8 @@ def check_model(training: Training, problem: Problem, plan: Plan, device: str = 
     elif is_tried:
         check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
     elif is_replicated(problem, plan):
-        check_divisible(program)
+        replicas, micro_batches = parts_of_batch(problem, plan)
+        program_of_part(program, replicas * micro_batches, {})
     elif not plan.split:
         stages_of(program, problem, plan, {})
 

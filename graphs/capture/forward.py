@@ -114,6 +114,7 @@ class Builder:
         self._own: dict[Node, int] = {}  # the op that each node is, if it is no view
         self._sends: set[tuple[int, int]] = set()  # edges, as producer and consumer, that gradients flow back through
         self._trains: set[tuple[int, int]] = set()  # uses of weights, as op and weight, that give these a gradient
+        self._asks: set[tuple[int, Node]] = set()  # uses of inputs and buffers that give these one
 
     def warn_of_eval(self) -> None:
         """Say so, before a training step is made of it, if the module was traced in the mode of `eval()`."""
@@ -141,7 +142,8 @@ class Builder:
         own = {self._own[node] for node in self.program.own if node in self._own}
         leaves = {self.op[node] for node in self.program.leaves if node in self.op and not self._starts_anew(node)}
         trained = (self.op[node] for node in self.program.trained if node in self.op)
-        autograd = autograd_of(graph, self._sends, self._trains, trained, leaves=leaves, own=own)
+        inputs = {(op, self.signer.inputs[node]) for op, node in self._asks if node in self.signer.inputs}
+        autograd = autograd_of(graph, self._sends, self._trains, trained, inputs=inputs, leaves=leaves, own=own)
         checkpoints = tuple(
             Checkpoint(ops=tuple(sorted(self._own[node] for node in part.nodes if node in self._own)), whole=part.whole)
             for part in self.program.checkpoints
@@ -196,6 +198,8 @@ class Builder:
                 self._sends.add((self.op[read], self.op[node]))
             elif (weight := self.weight_of(read)) is not None:
                 self._trains.add((self.op[node], weight))
+            else:
+                self._asks.add((self.op[node], self.signer.base(read)))
 
     def _starts_anew(self, node: Node) -> bool:
         """Whether a view is given a gradient by itself, which does not reach the tensor that it shows.

@@ -31,9 +31,10 @@ class GradientFlow:
 
     graph: OpGraph
     can: list[bool]  # (ops,) whether each output can have a gradient
-    needs_grad: list[bool]  # (ops,) whether any trained weight depends on the gradient of each output
+    needs_grad: list[bool]  # (ops,) whether the gradient of a weight or held tensor depends on that of each output
     towards: list[list[int]]  # (ops,) the producers that each op sends a gradient to
     weights: list[list[int]]  # (ops,) the weights that each op gives a gradient
+    inputs: list[list[int]]  # (ops,) the held tensors that each op gives one
 
     @classmethod
     def of(cls, graph: OpGraph) -> GradientFlow:
@@ -72,16 +73,21 @@ def autograd_of(
     trains: set[Pair],
     trained: Iterable[int],
     *,
+    inputs: Iterable[Pair] = (),
     leaves: Iterable[int] = (),
     own: Iterable[int] = (),
 ) -> Autograd | None:
     """What is to be said of a graph of which it is known where gradients flow; None if the rule says the same.
 
     `sends` are the edges, as producer and consumer, that carry gradients; `trains` the uses, as op and weight, that
-    give the weight one; `leaves` are ops whose outputs are given a gradient by themselves, `trained` those whose
-    outputs are summed up to the loss.
+    give the weight one, `inputs` those, as op and held tensor, that give such a tensor one; `leaves` are ops whose
+    outputs are given a gradient by themselves, `trained` those whose outputs are summed up to the loss.
     """
-    found = Autograd(own=tuple(op for op in sorted(own) if not has_gradient(graph, op)), leaves=tuple(sorted(leaves)))
+    found = Autograd(
+        own=tuple(op for op in sorted(own) if not has_gradient(graph, op)),
+        inputs=tuple(sorted(inputs)),
+        leaves=tuple(sorted(leaves)),
+    )
     flow = _flow(graph, sends.__contains__, trains.__contains__, found)
     can = flow.can
     frozen = set(np.flatnonzero(graph.frozen).tolist())
@@ -128,8 +134,13 @@ def _flow(graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair]
     for op in own.own:
         can[op] = True
     weights: list[list[int]] = [[] for _ in range(ops)]
+    inputs: list[list[int]] = [[] for _ in range(ops)]
     for op in own.leaves:
         needs[op] = True
+    for op, tensor in own.inputs:
+        if can[op]:
+            inputs[op].append(tensor)
+            needs[op] = True
     for op, weight in graph.weight_uses.tolist():
         if can[op] and trains((op, weight)) and weight not in weights[op]:
             weights[op].append(weight)
@@ -142,4 +153,4 @@ def _flow(graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair]
         if can[op]:
             towards[op] = [producer for producer in producers[op] if needs[producer] and sends((producer, op))]
             needs[op] |= bool(towards[op])
-    return GradientFlow(graph, can, needs, towards, weights)
+    return GradientFlow(graph, can, needs, towards, weights, inputs)

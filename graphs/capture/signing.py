@@ -46,7 +46,7 @@ class Signer:
         if number == len(self._signatures):
             self._signatures.append(signature)
         self._of.append(number)
-        self._reads.append([self._base(read)[0] for read in reads])
+        self._reads.append([self.base(read) for read in reads])
 
     def add_view(self, node: Node, base: Node) -> None:
         """Note that a node is a view of another one."""
@@ -72,6 +72,10 @@ class Signer:
                 sources.append(-1 - weights - self.inputs.setdefault(read, len(self.inputs)))
         offsets = np.append(0, np.cumsum(np.array([len(nodes) for nodes in self._reads], np.int64)))
         return Signatures(tuple(self._signatures), np.array(self._of), offsets, np.array(sources, np.int64))
+
+    def base(self, node: Node) -> Node:
+        """The node that is no view whose memory a node looks at."""
+        return self._base(node)[0]
 
     def _base(self, node: Node) -> tuple[Node, tuple[View, ...]]:
         return self._viewed.get(node, (node, ()))

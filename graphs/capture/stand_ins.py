@@ -72,6 +72,7 @@ class StandIns:
             return self._fake.from_tensor(tensor, static_shapes=True)
         with self.mode():
             made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.home)
+            made.requires_grad_(tensor.requires_grad)
         if isinstance(tensor, nn.Parameter):
             made = nn.Parameter(made, requires_grad=tensor.requires_grad)
         vars(made).update(vars(tensor))

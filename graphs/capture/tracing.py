@@ -58,9 +58,12 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
             program, said = _traced(given)
     except NotCopiedError as error:
         raise InputError(f"{name}: {error}") from error
-    if program.hooks:
-        at = f" at {program.hooks[0]}" if program.hooks[0] else ""
-        said = [*said, f"a hook on gradients{at} is not captured: what it computes and changes is no part of the step"]
+    hooked = [f" of {each!r}" for each in hooked_weights(module)] or [at and f" at {at}" for at in program.hooks]
+    if hooked:
+        said = [
+            *said,
+            f"a hook on gradients{hooked[0]} is not captured: what it computes and changes is no part of the step",
+        ]
     for each in said:
         _log.warning("%s: %s", name, each)
     return program
@@ -101,6 +104,15 @@ def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
     else:
         why = f"sizes or control flow depend on data{_at(first)}: those of {program.by_values} are taken"
     return program, [why, *placing.said]
+
+
+def hooked_weights(module: nn.Module) -> list[str]:
+    """The names of the parameters with hooks on their gradients."""
+    return [
+        name
+        for name, weight in module.named_parameters()
+        if weight._backward_hooks or weight._post_accumulate_grad_hooks
+    ]
 
 
 @contextmanager

@@ -10,21 +10,19 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
   it is as large as the outputs of X's producers on average; for a part of a tensor, as the part. What the gradients of
   all of them take in addition, X.grad holds as long as that (`OpGraph.unsent_bytes`): both factors have one of their
   own, both summands share the one that arrives. What formulas make on the way, it frees (`graphs.capture.unsent`).
+  Gradients of inputs and buffers that ask for one (`requires_grad`) are among them; no op reads these.
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X; that of a product's bias alone is
   a sum of what arrives. Where ops share a weight (a recurrent net, unrolled), each adds to the sum that it receives
   from the next one in forward order; meanwhile there are both and, of the first two of a matrix, which are views of
-  transposed products, their sum. The last sum is held until the update
-  (`graphs.weight_memory`).
+  transposed products, their sum. The last sum is held until the update (`graphs.weight_memory`).
 - The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
   it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
-  theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as torch.optim.SparseAdam
-  does.
+  theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as SparseAdam does.
 - `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
 - Ops of a checkpoint (`torch.utils.checkpoint`) keep nothing. `X.recompute` is X again, once the gradient has arrived
   at the first op of the checkpoint that has saved something; the checkpoint's backward ops read it in place of X. As in
-  PyTorch, ops run again up to the last one that has saved something, or all of them with reentrant autograd. They
-  share a device.
+  PyTorch, ops run again up to the last that has saved something, or all with reentrant autograd. They share a device.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
   until then. Results that only autograd sees (a mask, indices, the statistics of a norm) are held with what X has made
   or read, whichever is kept.
@@ -47,7 +45,7 @@ from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.capture.operands import Operands
 from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, kept_bytes, results_bytes, working_bytes
 from graphs.foundation.errors import InputError
-from graphs.op_graph import RECOMPUTED, SPARSE, Floats, Ints, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, SPARSE, Ints, OpGraph, Phase
 from graphs.subgraph import subgraph
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
@@ -176,7 +174,7 @@ class _StepBuilder:
             part = self.checkpoint.get(op)
             if part is not None and self.again.keys().isdisjoint(part.ops) and (part.whole or self._keeps(op)):
                 self._recompute(part, arriving)
-            if self.flow.towards[op]:
+            if self.flow.towards[op] or self.flow.inputs[op]:
                 self.grad[op] = self._add_grad(op, arriving)
             if trained := self.flow.weights[op]:
                 earlier = [carried[weight] for weight in trained if weight in carried]
@@ -185,21 +183,25 @@ class _StepBuilder:
         self._add_results()
 
     def _add_grad(self, op: int, arriving: list[int]) -> int:
-        graph = self.graph
-        towards = self.flow.towards[op]
+        graph, towards, inputs = self.graph, self.flow.towards[op], self.flow.inputs[op]
+        sources = self._sources(op)
+        sizes = np.append(graph.output_bytes[towards], graph.held.bytes[inputs] if graph.held and inputs else ())
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
-        output_bytes = graph.output_bytes[op] if is_free else graph.output_bytes[towards].mean()
-        times = self._products(op, towards)
-        costs = *self._backward_cost(op, times, graph.output_bytes[towards].sum()), output_bytes
+        output_bytes = graph.output_bytes[op] if is_free else sizes.mean()
+        times = self._products(op, sources)
+        costs = *self._backward_cost(op, times, sizes.sum()), output_bytes
         needs_weight_alone = self.kind[op] in _LINEAR and self.weights[op] and not self.operands.known(op)
-        saved = [] if is_free or needs_weight_alone else self._read_again(op, towards)
+        saved = [] if is_free or needs_weight_alone else self._read_again(op, sources)
         added = self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
         if not is_free:
-            lasting = [each for each in towards if self.producers[each] or self.kind[each] != "_to_copy"]
-            held = gradients_bytes(self.kind[op], graph.output_bytes[lasting or towards])  # those of casts go at once
+            casts = [each for each in towards if self.kind[each] == "_to_copy" and not self.producers[each]]
+            lasting = ~np.isin(sources, casts)  # gradients of casts go at once
+            held = gradients_bytes(self.kind[op], sizes[lasting] if lasting.any() else sizes)
             self.unsent[added] = max(held - output_bytes, 0.0)
             of_weights = graph.weights[self.flow.weights[op]]
-            self.working[added] = self._working(op, np.append(graph.output_bytes[towards], of_weights), towards)
+            of_divisor = self.kind[op] == "div" and self.operands.known(op) and 1 in self.operands.factors(op, sources)
+            operands, arriving_bytes = np.append(sizes, of_weights), float(graph.output_bytes[op])
+            self.working[added] = working_bytes(self.kind[op], operands, arriving_bytes, of_divisor=of_divisor)
         return added
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
@@ -223,9 +225,9 @@ class _StepBuilder:
         self.sums.update([added] if earlier else [])
         return added
 
-    def _working(self, op: int, operands: Floats, towards: list[int]) -> float:
-        of_divisor = self.kind[op] == "div" and self.operands.known(op) and 1 in self.operands.factors(op, towards)
-        return working_bytes(self.kind[op], operands, float(self.graph.output_bytes[op]), of_divisor=of_divisor)
+    def _sources(self, op: int) -> list[int]:
+        """What the gradient op of an op sends gradients to, but for weights, as `Signatures.sources` number it."""
+        return [*self.flow.towards[op], *(-1 - len(self.graph.weights) - tensor for tensor in self.flow.inputs[op])]
 
     def _products(self, op: int, towards: list[int]) -> float:
         """How often what an op does is done for its gradients towards some ops, or weights, by sources' numbers."""
@@ -314,12 +316,11 @@ class _StepBuilder:
         graph = self.graph
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
         saves_nothing = is_free or self.kind[op] in _SAVES_NOTHING - SAVES_RESULTS.keys()
-        if saves_nothing or not (self.flow.towards[op] or self.flow.weights[op]):
+        sources = self._sources(op)
+        if saves_nothing or not (sources or self.flow.weights[op]):
             return False
-        if self.kind[op] not in {"mul", "div"} or self.weights[op]:
-            return True
-        towards = self.flow.towards[op]
-        return bool(self.operands.needed(op, towards) if self.operands.known(op) else self._saved(op, towards))
+        saved = self.operands.needed if self.operands.known(op) else self._saved
+        return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or saved(op, sources))
 
     def _read_again(self, op: int, towards: list[int]) -> list[int]:
         """What is saved for gradients of an op towards some others, or computed again in place of that."""

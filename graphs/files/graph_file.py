@@ -26,8 +26,9 @@ which is neither. Files of version 1 have no signatures, and are read as well.
 
 `"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.autograd`), by positions:
 `"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a weight that
-give it none, `"outputs": [1]` the ops whose outputs are trained. `"kept_alive": [[[0, 2], 5]]` are ops whose outputs
-lie in one memory, and the last op that runs before it is freed.
+give it none, `"inputs": [[0, 0]]` uses of a held tensor that give it one, `"outputs": [1]` the ops whose outputs are
+trained. `"kept_alive": [[[0, 2], 5]]` are ops whose outputs lie in one memory, and the last op that runs before it is
+freed.
 """
 
 from __future__ import annotations

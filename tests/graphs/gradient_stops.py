@@ -93,9 +93,9 @@ def _average(m: Three, x: Tensor) -> Tensor:
 
 def _frozen_once(m: Three, x: Tensor) -> Tensor:
     """A critic's weight is not trained where it judges, and trained where it learns."""
-    m.b.weight.requires_grad_(requires_grad=False)
+    m.b.requires_grad_(requires_grad=False)
     judged = (m.a(x) @ m.b.weight).mean()
-    m.b.weight.requires_grad_()
+    m.b.requires_grad_()
     loss: Tensor = (m.c(x) @ m.b.weight).square().mean() - judged
     return loss
 
@@ -182,6 +182,17 @@ OWN: dict[str, Make] = {
     "the input": three(lambda m, x: m.c(Doubled.apply(m.a(x)))),  # type: ignore[no-untyped-call]
     "a view": three(lambda m, x: m.c(Flat.apply(torch.tanh(m.a(x))).view(ROWS, WIDTH))),  # type: ignore[no-untyped-call]
 }
+
+ASKED: dict[str, Make] = {
+    "an input": three(lambda m, x: m.b(torch.tanh(m.a(x.requires_grad_())))),
+    "an input, twice": three(lambda m, x: m.b(x.requires_grad_() * 2) * x),
+    "an input alone": three(lambda m, x: m.b(torch.tanh(m.a(x.requires_grad_())) * x), frozen="abc"),
+    "a part of an input": three(lambda m, x: m.b(torch.relu(x.requires_grad_()[:2]) @ m.a.weight)),
+    "an input of a reentrant checkpoint": three(
+        lambda m, x: m.a(checkpoint(lambda y: _block(m, y), x.requires_grad_(), use_reentrant=True))
+    ),
+}
+"""Modules that ask for the gradient of what is no weight, and read it."""
 
 STOPS: dict[str, Make] = {
     "detach, with another reader": three(_two_readers),

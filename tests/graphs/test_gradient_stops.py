@@ -33,7 +33,7 @@ from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 from graphs.problem import PROGRAM, Problem
 from graphs.subgraph import subgraph
 from tests.graphs import gradient_stops
-from tests.graphs.gradient_stops import CHECKPOINTS, OWN, STOPS, Make, Three, three
+from tests.graphs.gradient_stops import ASKED, CHECKPOINTS, OWN, STOPS, Make, Three, three
 from tests.oracle.fake_step import held_by_step
 
 EXACT = {
@@ -66,9 +66,15 @@ def trained(step: OpGraph) -> set[str]:
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # of a reentrant checkpoint
-@pytest.mark.parametrize("name", STOPS | CHECKPOINTS | {f"own: {name}": make for name, make in OWN.items()})
-def test_what_autograd_trains_is_trained_and_costs_what_it_costs(name: str) -> None:
-    make: Make = OWN[name.removeprefix("own: ")] if name.startswith("own: ") else (STOPS | CHECKPOINTS)[name]
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=f"{kind}: {name}")
+        for kind, makes in {"stops": STOPS, "checkpoints": CHECKPOINTS, "own": OWN, "asked": ASKED}.items()
+        for name, make in makes.items()
+    ],
+)
+def test_what_autograd_trains_is_trained_and_costs_what_it_costs(make: Make) -> None:
     step = training_step(capture(*make(), name="test"))
     names, flops = real_step(*make())
     assert trained(step) == names
@@ -84,9 +90,9 @@ def test_it_is_so_for_what_has_to_be_exported(name: str) -> None:
     assert replace(exported, names=recorded.names).fingerprint == recorded.fingerprint  # it forgets some modules
 
 
-@pytest.mark.parametrize("name", ["gan", "weight.detach", "a loss by name", "first frozen"])
+@pytest.mark.parametrize("name", ["gan", "weight.detach", "a loss by name", "first frozen", "a part of an input"])
 def test_where_gradients_stop_is_kept_in_files_and_parts(name: str, tmp_path: Path) -> None:
-    graph = capture(*STOPS[name](), name="test")
+    graph = capture(*(STOPS | ASKED)[name](), name="test")
     save_graph(graph, tmp_path / "stops.graph.json")
     again = load_graph_file(tmp_path / "stops.graph.json")
     assert (again.autograd, again.fingerprint) == (graph.autograd, graph.fingerprint)
@@ -99,6 +105,8 @@ def test_autograd_names_ops_and_weights_of_its_graph() -> None:
         replace(graph, autograd=Autograd(stops=((0, 9),)))
     with pytest.raises(InputError, match="autograd names weight 3, which does not exist; there are 3"):
         replace(graph, autograd=Autograd(constant_uses=((0, 3),)))
+    with pytest.raises(InputError, match="autograd names held tensor 1, which does not exist; there are 1"):
+        replace(graph, autograd=Autograd(inputs=((0, 1),)))
 
 
 def test_hooks_on_gradients_do_not_vanish_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,9 +123,13 @@ def test_hooks_on_gradients_do_not_vanish_without_a_word(caplog: pytest.LogCaptu
         training_step(capture(module, args, name="test")).names
         == training_step(capture(*STOPS["adapter"](), name="test")).names
     )
-    first, second = (record.getMessage() for record in caplog.records if record.name == "placelab")
+    module, args = STOPS["adapter"]()
+    module.c.weight.register_post_accumulate_grad_hook(lambda _: None)  # type: ignore[union-attr, operator]
+    capture(module, args, name="test")
+    first, second, third = (record.getMessage() for record in caplog.records if record.name == "placelab")
     assert "a hook on gradients at tests/graphs/test_gradient_stops.py:" in first
     assert "a hook on gradients is not captured" in second
+    assert "a hook on gradients of 'c.weight' is not captured" in third
 
 
 def test_own_functions_whose_gradients_are_not_known_are_refused() -> None:

@@ -114,7 +114,9 @@ class PartitionedStep:
         with implicit_replication(), attention, parts, MeanLosses():
             try:
                 yield
-            except (NotImplementedError, RuntimeError) as error:
+            except InputError:
+                raise
+            except Exception as error:  # whatever DTensor raises of what the model runs without it
                 name = self.program.example.name
                 raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
 
@@ -123,9 +125,10 @@ class PartitionedStep:
         example, program = self.program.example, self.program
         whole = dict(enumerate(tensors_in((example.args, example.kwargs)))) | dict(inputs)
         first = {leaf: program.repeated.get(leaf, leaf) for leaf in whole}
-        args, kwargs = program.arguments(
-            {leaf: self._put(whole[own], self._inputs.get(own, self._whole)) for leaf, own in first.items()}
-        )
+        given = {leaf: self._put(whole[own], self._inputs.get(own, self._whole)) for leaf, own in first.items()}
+        for leaf, own in first.items():
+            given[leaf].requires_grad_(whole[own].requires_grad)
+        args, kwargs = program.arguments(given)
         read = self._said.read
         tensors: dict[str, Tensor] = {
             name: weight.redistribute(placements=read.get(name, weight.placements))

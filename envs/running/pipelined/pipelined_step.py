@@ -10,7 +10,6 @@ Replicas divide the batch, and each divides its part into micro-batches. Its sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from envs.pipelines.grain.expand_stages import expand_stages
 from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
-from envs.running.divided_batch import check_divisible, divided, parts_of_replica
+from envs.running.divided_batch import parts_of_replica, program_of_part
 from envs.running.pipelined.pass_records import PassRecords
 from envs.running.pipelined.schedule_rows import ScheduleRows, schedule_rows
 from envs.running.pipelined.shared_gradients import SharedGradients, group_of, together
@@ -41,7 +40,6 @@ from envs.running.pipelined.torch_schedules import schedule_of
 from envs.running.processes import Process
 from envs.running.running_step import StepRecord
 from envs.simulation.simulator import LaidOut
-from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Call, Ints, Phase
 from graphs.problem import Problem
@@ -93,7 +91,7 @@ def stages_of(
     `kept` keeps the former for other plans. Raises InputError for a plan or a model that cannot be run so.
     """
     rows = check_pipeline(problem, plan)
-    small = _program_of_part(program, len(rows.devices[0]) * plan.schedule.micro_batches, kept)
+    small = program_of_part(program, len(rows.devices[0]) * plan.schedule.micro_batches, kept)
     forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
     stages = stage_programs(small, _stage_of_part(program, small, Layout(problem, plan).stage[forward]))
     small.check_parts([stage.part for stage in stages])
@@ -248,24 +246,6 @@ def _place(rows: ScheduleRows, device: int) -> tuple[int, int] | None:
         if device in replicas:
             return rank, replicas.index(device)
     return None
-
-
-def _program_of_part(program: CapturedProgram, parts: int, kept: dict[object, object]) -> CapturedProgram:
-    """The same model, captured with one of equal parts of its inputs, which is kept for other plans."""
-    if parts == 1:
-        return program
-    found = kept.get(("part", parts))
-    if isinstance(found, tuple) and found[0] is program:
-        return found[1]  # type: ignore[no-any-return]  # as it was kept
-    check_divisible(program)
-    example = program.example
-    given = tensors_in((example.args, example.kwargs))
-    part = dict(divided({leaf: given[leaf] for leaf in program.leaves}, parts, example.samples)[0])
-    part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
-    args, kwargs = program.arguments(part)
-    small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=example.samples // parts))
-    kept["part", parts] = program, small
-    return small
 
 
 def _stage_of_part(program: CapturedProgram, small: CapturedProgram, stage: Ints) -> Ints:

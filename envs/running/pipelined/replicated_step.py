@@ -27,7 +27,6 @@ from envs.running.pipelined.stage_modules import trained_weights
 from envs.running.processes import Process
 from envs.running.running_step import StepRecord
 from envs.simulation.simulator import LaidOut
-from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 
 _MIB = 2**20
@@ -59,7 +58,8 @@ class ReplicatedStep:
             return
         self._records = PassRecords(self.laid.expansion, process.rank)
         module = deepcopy(program.example.module).to(process.device)  # hooks of replicas stay on their module
-        names = trained_weights(program, problem.graph)
+        read = set(program.step.weight_names)  # all others have no gradient, for which PyTorch would wait
+        names = trained_weights(program, problem.graph) & read
         for name, weight in module.named_parameters():
             weight.requires_grad_(name in names)
         trained = [weight for weight in module.parameters() if weight.requires_grad]
@@ -68,7 +68,6 @@ class ReplicatedStep:
             device_ids=[process.device] if process.device.type == "cuda" else None,
             process_group=group,
             bucket_cap_mb=plan.schedule.bucket_bytes / _MIB,
-            find_unused_parameters=len(trained) > _weights_with_gradients(problem.graph),
         )
         self._optimizer = optimizer(trained)
 
@@ -122,8 +121,3 @@ class ReplicatedStep:
         with self._program.example.importing():
             loss = self._program.loss_from(self._module(*args, **kwargs))
         return loss / (self._replicas * self._micro_batches) if self._program.returns_loss else loss
-
-
-def _weights_with_gradients(graph: OpGraph) -> int:
-    """How many weights the loss depends on, and are trained."""
-    return len({weight for op, weight in graph.weight_uses.tolist() if graph.phase[op] == Phase.UPDATE})

@@ -166,6 +166,21 @@ class Net(nn.Module):
 def rounded():
     return Net(Steep.apply), (torch.zeros(16, 8),)
 
+def clipped():
+    net = Net(torch.tanh)
+    net.first.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    return net, (torch.zeros(16, 8),)
+
+def halved(x):
+    x.register_hook(lambda gradient: gradient / 2)
+    return x
+
+def hooked():
+    return Net(halved), (torch.zeros(16, 8),)
+
+def fixed():
+    return Net(lambda x: x.view(16, 2, 8).flatten(1)), (torch.zeros(16, 8),)
+
 def bags():
     return Net(torch.tanh), (torch.arange(8) % 4, torch.arange(8))
 """
@@ -175,6 +190,9 @@ def bags():
     ("model", "placer", "sentence"),
     [
         ("rounded", "round_robin", r"rounded: Steep at .*net.py:21 has a backward pass of its own, and the plan runs"),
+        ("clipped", "data_parallel", r"clipped: the gradient of 'first.weight' has a hook, which is not captured"),
+        ("hooked", "round_robin", r"hooked: a hook on gradients at .*net.py:32 is not captured, and op"),
+        ("fixed", "data_parallel", r"fixed: .*net.py:39: .* with 8 of its 16 samples, .*: let its code take"),
         ("bags", "data_parallel", r"bags: the offsets of the EmbeddingBag 'bag' are an input, and number the rows"),
         ("bags", "gpipe:micro_batches=2", r"bags: the offsets of the EmbeddingBag 'bag' are an input, and number the"),
         ("bags", "tensor_parallel", r"bags: DTensor cannot run this plan: .*_embedding_bag"),

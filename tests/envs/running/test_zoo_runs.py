@@ -40,6 +40,22 @@ REFUSED = (
     "changes a tensor in place where",
     "it is not known how many samples",
 )
+ASKS = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16)), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(checkpoint(self.first, x, use_reentrant=True)).square().mean()
+
+def model():
+    return Net(), (torch.randn(8, 16, requires_grad=True),)
+"""
 DRAWS = {
     "LoRA Llama",
     "frozen ViT",
@@ -76,10 +92,7 @@ def test_five_steps_of_a_run_are_the_models_or_are_refused_before_they_start(
         "import torch\nfrom tests.graphs.zoo import ZOO\n"
         f"def model():\n    torch.manual_seed(0)\n    return ZOO[{name!r}]()\n"
     )
-    training = Training(f"{file}:model", steps=5, epsilon=1e-5)
-    problem = problem_of(training.model, "p100x2", groups=None)
-    chosen = load_placer(placer)
-    plan = as_result(chosen.place(problem, seed=0, budget=2), chosen.name, 0).plan
+    training, problem, plan = planned(f"{file}:model", placer)
     if why := refusal(training, problem, plan):
         assert any(known in why for known in REFUSED), why
         return
@@ -90,6 +103,27 @@ def test_five_steps_of_a_run_are_the_models_or_are_refused_before_they_start(
     assert run.is_equal, run.differences
     if placer in WHOLE and name not in DRAWS:
         assert run.losses == pytest.approx(losses_of(training), rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # while it is captured
+@pytest.mark.parametrize("placer", ["gpipe:micro_batches=2", "data_parallel", "tensor_parallel"])
+def test_inputs_ask_for_gradients_in_each_step_as_those_of_the_example_do(
+    placer: str, tmp_path: Path, processes: Callable[[int], Workers]
+) -> None:
+    """Without one, a reentrant checkpoint gives its weights none."""
+    file = tmp_path / "script.py"
+    file.write_text(ASKS)
+    training, problem, plan = planned(f"{file}:model", placer)
+    assert not refusal(training, problem, plan)
+    run = run_plan(processes(2), training, problem, plan, check=True, limit=300.0)
+    assert run.is_equal, run.differences
+    assert run.losses == pytest.approx(losses_of(training), rel=1e-3)
+
+
+def planned(model: str, placer: str) -> tuple[Training, Problem, Plan]:
+    training, chosen = Training(model, steps=5, epsilon=1e-5), load_placer(placer)
+    problem = problem_of(training.model, "p100x2", groups=None)
+    return training, problem, as_result(chosen.place(problem, seed=0, budget=2), chosen.name, 0).plan
 
 
 def refusal(training: Training, problem: Problem, plan: Plan) -> str:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 from envs.running.captured_program import CapturedProgram
 from graphs.capture.examples import Example, with_data
 from tests.envs.placed_models.models import BATCH, MODELS, WIDTH, WORDS
-from tests.graphs.gradient_stops import CHECKPOINTS, OWN, STOPS
+from tests.graphs.gradient_stops import ASKED, CHECKPOINTS, OWN, STOPS
 
 
 class Squares(nn.Module):
@@ -144,7 +144,7 @@ STOPPED = {
         "detach, with another reader", "no_grad", "inference_mode", "gan", "straight-through", "vq-vae", "first frozen",
         "adapter", "weight.detach", "frozen for one use",
     )
-} | {"checkpoint": CHECKPOINTS["not reentrant"]}  # fmt: skip
+} | {"checkpoint": CHECKPOINTS["not reentrant"], "asked: an input": ASKED["an input"]}  # fmt: skip
 CALLED = {f"own: {name}": OWN[name] for name in ("reversal", "a product", "one operation", "the input", "a view")}
 """Models that call custom functions of at most one operation, which may be any part by itself."""
 
