@@ -2,7 +2,7 @@
 
 - An initializer is not an op but a weight of the ops that read it, and so is the value of a Constant that has more
   than one element. One of 64-bit integers or booleans is taken to be an index, a shape or a mask, unless it is looked
-  up in: as inputs and constants are, to be on every device already.
+  up in: as inputs are, it is held by every device that reads it, and sent nowhere (`graphs.held_tensors`).
 - What is computed from constants or shapes alone is a constant.
 - A view of a whole tensor is not an op, a view of a part of one costs nothing and shares its tensor's device.
 - A node that no output depends on is left out.
@@ -18,10 +18,11 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
 
 from graphs.capture.graph_draft import GraphDraft
@@ -29,6 +30,7 @@ from graphs.formats.onnx_contrib_flops import DOMAIN, contrib_flops
 from graphs.formats.onnx_flops import OnnxCall, Shape, flops, numel
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
+from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
@@ -245,12 +247,16 @@ class _OnnxBuilder:
 
     def __init__(self, graph: GraphProto, name: str, initializers: Mapping[str, TensorProto]) -> None:
         self.name, self.initializers = name, initializers
+        self.inputs = {value.name for value in graph.input if value.name not in initializers}
         self.types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
         self.tensors: dict[str, _Tensor] = {}
         self.used = {value.name for value in graph.output}
         self.draft = GraphDraft(self.weight_of)
         self.weight: dict[str, int] = {}  # the weight that a value is, or looks at
         self.constants = {key for key, tensor in initializers.items() if tensor.data_type in _CONSTANT_TYPES}
+        self.shown: dict[str, str] = {}  # the input that a value looks at
+        self.held: dict[str, int] = {}  # by input or constant that ops read its number
+        self.uses: list[tuple[int, int]] = []  # op, number of what is held
         self.uncounted = Counter[str]()  # kinds of ops whose FLOPs are not known
 
     def build(self, live: Sequence[NodeProto]) -> OpGraph:
@@ -261,7 +267,11 @@ class _OnnxBuilder:
         if self.uncounted:
             kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(self.uncounted.items()))
             _log.warning("%s: the FLOPs of %s are not known, and count as 0", self.name, kinds)
-        return self.draft.built(self.name)
+        sizes = np.array([self.tensor(name).bytes for name in self.held], np.float64)
+        names = tuple("" if name in self.inputs else name for name in self.held)
+        uses = np.array(self.uses, np.int64).reshape(-1, 2)
+        held = HeldTensors(sizes, uses, np.zeros(len(sizes), np.bool_), names)
+        return replace(self.draft.built(self.name), held=held)
 
     def _visit(self, node: NodeProto) -> None:
         standard = node.domain in _STANDARD
@@ -282,6 +292,7 @@ class _OnnxBuilder:
                 accessed[0] = min(accessed[0], total)
             costs = self._flops(node), sum(accessed) + total, total
             self.draft.add_op(self._new_name(node), _kind(node), costs, read, written)
+            self._hold(read)
 
     def _view(self, node: NodeProto, base: str, written: Sequence[str]) -> None:
         """Who reads a view reads its tensor; a part of an op's output is an op on the same device."""
@@ -293,8 +304,16 @@ class _OnnxBuilder:
                 self.draft.op[name] = whole
             elif (weight := self.weight_of(base)) is not None:
                 self.weight[name] = weight
+            else:
+                self.shown[name] = self.shown.get(base, base)
             if node.op_type == "Expand":  # what was expanded occupies nothing
                 self.tensors[name] = _Tensor(self.tensor(name).shape, self.tensor(base).bytes)
+
+    def _hold(self, read: Iterable[str]) -> None:
+        """Note the inputs and constants that the latest op reads."""
+        for name in (self.shown.get(name, name) for name in read):
+            if name in self.inputs or (name in self.initializers and name in self.constants):
+                self.uses.append((len(self.draft.names) - 1, self.held.setdefault(name, len(self.held))))
 
     def weight_of(self, name: str) -> int | None:
         """The weight that a value is, or looks at; one that is read for the first time is added."""

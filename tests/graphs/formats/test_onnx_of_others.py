@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from graphs.files.load import load_graph
+from envs.costs.costs import timed
+from envs.plans.plan import Plan
+from envs.simulation.simulator import simulate
+from graphs.files.load import load_cluster, load_graph
 from graphs.formats.onnx import load_onnx
 from graphs.foundation.errors import InputError
+from graphs.problem import Problem
 
 if TYPE_CHECKING:
     import onnx
@@ -67,6 +71,23 @@ def test_a_weight_in_a_function_is_held_once_however_often_it_is_called(tmp_path
     graph = load_onnx(saved(tmp_path, calls, {"x": [8, 64]}, [8, 64], functions=[function]))
     assert graph.flops.sum() == 2 * 2 * 8 * 64 * 64
     assert graph.weights.tolist() == [64 * 64 * FLOAT]
+
+
+def test_caches_and_masks_are_held_by_the_devices_that_read_them(tmp_path: Path) -> None:
+    """A cache of keys that is an input is seen through a view; a mask is an initializer of booleans."""
+    nodes = [
+        constant("shape", np.array([16, 16])),
+        constant("zero", np.zeros((), np.float32)),
+        onnx.helper.make_node("Reshape", ["past", "shape"], ["seen"]),
+        onnx.helper.make_node("Concat", ["seen", "x"], ["all"], axis=0),
+        onnx.helper.make_node("Where", ["mask", "all", "zero"], ["y"]),
+    ]
+    weights = {"mask": np.ones((20, 16), np.bool_)}
+    graph = load_onnx(saved(tmp_path, nodes, {"past": [2, 8, 16], "x": [4, 16]}, [20, 16], weights))
+    problem = timed(Problem(graph, load_cluster("p100x2")))
+    held = {name: tensors * FLOAT for name, tensors in (("past", 2 * 8 * 16), ("x", 4 * 16))}
+    for placement, expected in (([0, 0], [sum(held.values()) + 320, 0]), ([0, 1], [sum(held.values()), 320])):
+        assert simulate(problem, Plan.of(placement)).held_bytes.tolist()[:2] == expected
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int8, np.float32, np.bool_])
