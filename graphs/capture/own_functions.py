@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import Mock, patch
 
 import torch
 from torch import Tensor
@@ -71,13 +72,25 @@ def asking(tensors: list[Tensor]) -> Iterator[None]:
                 tensor.requires_grad_(False)
 
 
+class ComputesGradientsError(Exception):
+    """A custom function's backward pass asks autograd for gradients, of which no operation is seen."""
+
+
 def own_gradients(returned: object, mode: Mode) -> tuple[list[Tensor], list[bool]]:
     """Of what a custom function has returned the tensors with a gradient, and which of its arguments it gives one.
 
-    Its backward pass is run, on tensors without data in their `mode`. Raises whatever that raises.
+    Its backward pass is run, on tensors without data in their `mode`. Raises whatever that raises, and
+    ComputesGradientsError.
     """
     outputs = returned if isinstance(returned, tuple) else (returned,)
-    with torch._C.DisableTorchFunction(), _disable_current_modes(), mode(), torch.no_grad():
+    refused = {name: Mock(side_effect=ComputesGradientsError) for name in ("backward", "grad")}
+    with (
+        torch._C.DisableTorchFunction(),
+        _disable_current_modes(),
+        mode(),
+        torch.no_grad(),
+        patch.multiple(torch.autograd, **refused),
+    ):
         made = [each for each in outputs if isinstance(each, Tensor) and each.grad_fn is not None]
         if not made:
             return [], []

@@ -17,12 +17,16 @@ from torch.utils._pytree import tree_map_only
 
 from graphs.capture.checkpoints import NESTED, CheckpointedNodes, reentrant
 from graphs.capture.gradient_rules import sends_gradients
-from graphs.capture.own_functions import Mode, OwnCall, asking, own_gradients
-from graphs.capture.recorded_calls import at_line, current_line
+from graphs.capture.own_functions import ComputesGradientsError, Mode, OwnCall, asking, own_gradients
+from graphs.capture.recorded_calls import Unrecorded, at_line, current_line
 
 _ALONE = "or capture the forward pass alone, with --no-training (in Python, training=False)"
 _FAILS = (
     f"the backward pass of {{}} fails on tensors without data ({{}}); let it depend on their shapes alone, {_ALONE}"
+)
+_AGAIN = (
+    "the backward pass of {} computes gradients by torch.autograd, of which no operation is seen; let "
+    f"torch.utils.checkpoint run that part again, which is captured, {_ALONE}"
 )
 _APART = (
     "{} gives a gradient to an argument that its output is not computed from, which is not captured; compute it from "
@@ -97,8 +101,13 @@ class RecordedGradients:
         before, self._around = self._around, False
         try:
             given = tree_map_only(Tensor, self._node_of, args) if asked else ()
-            with asking(asked):
-                returned = apply(*args)
+            try:
+                with asking(asked):
+                    returned = apply(*args)
+            except RuntimeError as error:
+                if "a leaf Variable that requires grad" not in str(error):
+                    raise
+                raise Unrecorded(f"{_called(function)} changes an argument in place") from error
             if asked:
                 self._connect(function, self._function, args, returned)
                 made = tree_map_only(Tensor, self._node_of, returned)
@@ -118,6 +127,9 @@ class RecordedGradients:
         """
         try:
             made, given = own_gradients(returned, self._mode)
+        except ComputesGradientsError:
+            self.unknown = self.unknown or _AGAIN.format(_called(function))
+            return
         except Exception as error:  # whatever the user's code raises
             self.unknown = self.unknown or _FAILS.format(_called(function), f"{type(error).__name__}: {error}")
             return

@@ -166,9 +166,7 @@ class _StepBuilder:
         carried: dict[int, int] = {}  # weight -> the op that added to its gradient last
         for op in self.graph.topological_order[::-1].tolist():
             senders = (consumer for consumer in self.consumers[op] if op in self.flow.towards[consumer])
-            arriving = [self.grad[consumer] for consumer in senders if consumer in self.grad]
-            if op == loss:
-                arriving = [loss]
+            arriving = [loss] if op == loss else [self.grad[each] for each in senders if each in self.grad]
             if not arriving:
                 continue
             part = self.checkpoint.get(op)
@@ -188,8 +186,7 @@ class _StepBuilder:
         sizes = np.append(graph.output_bytes[towards], graph.held.bytes[inputs] if graph.held and inputs else ())
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
         output_bytes = graph.output_bytes[op] if is_free else sizes.mean()
-        times = self._products(op, sources)
-        costs = *self._backward_cost(op, times, sizes.sum()), output_bytes
+        costs = *self._backward_cost(op, self._products(op, sources), sizes.sum()), output_bytes
         needs_weight_alone = self.kind[op] in _LINEAR and self.weights[op] and not self.operands.known(op)
         saved = [] if is_free or needs_weight_alone else self._read_again(op, sources)
         added = self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])

@@ -33,6 +33,7 @@ from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 from graphs.problem import PROGRAM, Problem
 from graphs.subgraph import subgraph
 from tests.graphs import gradient_stops
+from tests.graphs.custom_functions import InPlace
 from tests.graphs.gradient_stops import ASKED, CHECKPOINTS, OWN, STOPS, Make, Three, three
 from tests.oracle.fake_step import held_by_step
 
@@ -148,6 +149,38 @@ def test_own_functions_whose_gradients_are_not_known_are_refused() -> None:
         InputError, match=r"test: the backward pass of Draws at tests/.*stops\.py:\d+ fails on tensors without data"
     ):
         training_step(capture(*drawn(), name="test"))
+
+
+def test_own_functions_that_compute_gradients_or_change_arguments_are_refused_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Again(torch.autograd.Function):
+        """A checkpoint, as frameworks have their own."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, part: nn.Module) -> Tensor:
+            ctx.x, ctx.part = x, part
+            out: Tensor = part(x)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
+            x = ctx.x.detach().requires_grad_()
+            with torch.enable_grad():
+                out = ctx.part(x)
+            torch.autograd.backward(out, gradient)
+            return x.grad, None
+
+    again: Callable[..., Tensor] = Again.apply
+    with pytest.raises(
+        InputError, match=r"backward pass of Again at tests/.*stops\.py:\d+ computes gradients by .* let torch"
+    ):
+        training_step(capture(*three(lambda m, x: m.c(again(m.a(x), m.b)))(), name="test"))
+    changes: Callable[..., Tensor] = InPlace.apply
+    with pytest.raises(InputError, match=r"calls InPlace\.apply .* change what the warning names"):
+        training_step(capture(*three(lambda m, x: m.c(changes(m.a(x))))(), name="test"))
+    assert "InPlace at tests/graphs/test_gradient_stops.py" in caplog.messages[-1]
+    assert "changes an argument in place" in caplog.messages[-1]
 
 
 def test_a_step_trains_something() -> None:
