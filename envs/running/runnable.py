@@ -13,7 +13,7 @@ def check_runnable(example: Example, program: TracedProgram) -> None:
     if program.changed is None:
         raise InputError(
             f"{example.name}: the model was exported, as it cannot be recorded (a warning says why), so that its ops "
-            "cannot be run by themselves"
+            "cannot be run by themselves; change what the warning names"
         )
     if program.by_values:
         raise InputError(

@@ -89,8 +89,8 @@ def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
             with OneDevice(home) as placing, unchanged(module):
                 program = export(module, args, kwargs)
             if _sizes_are_known(program):
-                slow = f"traced by torch.export, which is slow, because it cannot be recorded: {_reason(first)}"
-                return program, [slow, *placing.said]
+                why = f"it cannot be recorded: {_reason(first)}{_at(first)}"
+                return program, [f"traced by torch.export, which is slow, because {why}", *placing.said]
         except (Exception, SystemExit) as error:
             second = error
     try:
@@ -100,7 +100,8 @@ def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
     except (Exception, SystemExit) as error:
         raise _explained(first, second, error, given) from error
     if isinstance(first, Unrecorded):
-        why = f"run on {program.by_values}, because it can neither be recorded nor exported: {_first_line(first)}"
+        reason = f"{_first_line(first)}{_at(first)}"
+        why = f"run on {program.by_values}, because it can neither be recorded nor exported: {reason}"
     else:
         why = f"sizes or control flow depend on data{_at(first)}: those of {program.by_values} are taken"
     return program, [why, *placing.said]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -76,6 +77,8 @@ def test_what_cannot_be_recorded_is_exported_and_this_is_said(name: str, caplog:
     assert not graph.calls
     (message,) = said(caplog)
     assert message.startswith("test: traced by torch.export, which is slow, because it cannot be recorded: ")
+    has_line = re.search(r" at tests/graphs/small_modules\.py:\d+$", message) is not None
+    assert has_line == (name in {"a number of a tensor", "largest norm"}), "others are noticed when the code has run"
 
 
 def test_a_module_that_is_wrong_is_not_said_to_be_exported(caplog: pytest.LogCaptureFixture) -> None:
