@@ -17,10 +17,10 @@ from graphs.algorithms.components import connected_components
 from graphs.algorithms.order import compressed_rows, is_acyclic, topological_order
 from graphs.autograd import Autograd
 from graphs.batch_law import COSTS, BatchLaw
+from graphs.described import Described
 from graphs.foundation.errors import InputError
 from graphs.held_tensors import NO_TENSORS, HeldTensors
-from graphs.notation.described import Described
-from graphs.notation.signatures import Signatures
+from graphs.signatures import Signatures
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

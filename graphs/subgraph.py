@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphs.batch_law import COSTS, BatchLaw
-from graphs.notation.described import Described
+from graphs.described import Described
 from graphs.op_graph import RESIDENT, Bools, OpGraph
 
 _PER_OP = (*COSTS, "phase", "group", "measured_seconds")

@@ -62,8 +62,8 @@ if TYPE_CHECKING:  # as _NOUNS says, for type checkers
     from graphs.capture.training_step import training_step
     from graphs.cluster import Cluster, Device
     from graphs.devices.cluster_file import save_cluster
-    from graphs.files.graph_file import save_graph
     from graphs.files.load import load_cluster, load_graph, load_suite
+    from graphs.formats.graph_file import save_graph
     from graphs.op_graph import OpGraph, Phase
     from graphs.op_groups.grouping import tie_ops
     from graphs.problem import Problem
@@ -113,7 +113,7 @@ _NOUNS = {  # name -> where it is, and what it is called there if not the same
     "load_plan": "envs.files.plan_file",
     "load_suite": "graphs.files.load",
     "save_cluster": "graphs.devices.cluster_file",
-    "save_graph": "graphs.files.graph_file",
+    "save_graph": "graphs.formats.graph_file",
     "save_plan": "envs.files.plan_file",
     "simulate_plan": "envs.simulation.simulator:simulate",
     "tie_ops": "graphs.op_groups.grouping",

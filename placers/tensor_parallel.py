@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 from envs.plans.mesh import length
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.pipelines.published.servers import Servers

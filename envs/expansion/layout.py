@@ -20,7 +20,7 @@ from envs.plans.mesh import length, mesh_of
 from envs.plans.plan import Plan
 from envs.plans.stages import stages_of
 from graphs.algorithms.pairs import ranges
-from graphs.notation.descriptions import descriptions_of
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
 from graphs.transforms.batch import grows, weight_gradients

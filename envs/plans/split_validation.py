@@ -5,9 +5,9 @@ from __future__ import annotations
 from envs.plans.mesh import Mesh, Split, length, mesh_of, shards, spaces, split_of
 from envs.plans.schedule import Schedule
 from envs.plans.stages import Devices
+from graphs.described import Described
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
-from graphs.notation.described import Described
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph
 
 

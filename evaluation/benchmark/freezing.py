@@ -26,8 +26,8 @@ from evaluation.benchmark.problem_file import (
 )
 from evaluation.benchmark.suites import SUITES, Suite
 from graphs.devices.cluster_file import save_cluster
-from graphs.files.graph_file import save_graph
 from graphs.files.load import load_cluster, load_graph
+from graphs.formats.graph_file import save_graph
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress

@@ -26,7 +26,7 @@ from envs.costs.costs import costs_of, timed
 from envs.simulation.simulator import RULES
 from graphs.cluster import Cluster
 from graphs.devices.cluster_file import load_cluster_file
-from graphs.files.graph_file import load_graph_file
+from graphs.formats.graph_file import load_graph_file
 from graphs.foundation.by_name import specs, unknown
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import decompressed, read_document

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from evaluation.benchmark.packed import load_packed, save_packed
 from evaluation.benchmark.problem_file import FOLDER, Benchmark, FrozenProblem, in_order, suite_sha256
+from evaluation.comparing.task import Task
 from evaluation.records.identity import key_of, placer_digits
 from evaluation.records.journal import Journal, JournalEntry, plans
 from evaluation.records.provenance import Provenance, policy_sha256
 from evaluation.records.record import Failure
-from evaluation.records.task import Task
 from graphs.foundation.documents import read_document
 from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError

@@ -64,8 +64,8 @@ def capture(
 
     """
     from evaluation.tables.graph_summary import GraphSummary
-    from graphs.files.graph_file import ENDINGS, save_graph
     from graphs.files.load import load_graph
+    from graphs.formats.graph_file import ENDINGS, save_graph
     from graphs.transforms.another_batch import with_batch
     from graphs.transforms.freezing import freeze_layers
 

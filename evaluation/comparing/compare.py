@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from envs.costs.costs import AUTO, costs_of, timed
 from envs.simulation.simulator import Simulator
 from evaluation.comparing.comparison import Comparison, short_name
+from evaluation.comparing.task import Task
 from evaluation.records.identity import placer_digits, problem_digits
 from evaluation.records.journal import Journal, JournalEntry
 from evaluation.records.provenance import Provenance
 from evaluation.records.record import Failure, Record
-from evaluation.records.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError

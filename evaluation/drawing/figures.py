@@ -19,8 +19,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from evaluation.drawing.cell_charts import breakable
 from evaluation.drawing.shades import INK, INTERACTIVE
-from evaluation.reporting.cell_charts import breakable
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 

@@ -10,8 +10,8 @@ from markupsafe import escape
 
 from envs.costs.costs import costs_of
 from envs.timelines.timeline import Timeline
+from evaluation.drawing.sections import Sheet, sheets_html
 from evaluation.records import formatting
-from evaluation.reporting.sections import Sheet, sheets_html
 from graphs.problem import Problem
 
 DEPTH = 2  # of the modules that have rows

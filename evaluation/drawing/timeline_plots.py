@@ -21,11 +21,11 @@ from envs.timelines.timeline import Timeline
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, save_figure
 from evaluation.drawing.pass_plots import OF_PASSES, label_passes
 from evaluation.drawing.plan_moves import moves_table
+from evaluation.drawing.sections import Sheet, sheets_html, step_summary_html
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart, time_unit
 from evaluation.records import formatting
-from evaluation.reporting.sections import Sheet, sheets_html, step_summary_html
 from evaluation.tables.split_rows import split_rows
 from graphs.op_graph import Floats, Ints, Phase
 

@@ -13,6 +13,7 @@ from envs.simulation.bounds import lower_bound
 from envs.simulation.robustness import robustness
 from evaluation.comparing.comparison import Comparison
 from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.drawing.sections import Section, Tile, device_sheet, faster_tile, step_sheets, step_tiles
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart
@@ -20,7 +21,6 @@ from evaluation.records.formatting import seconds
 from evaluation.records.run_files import load_problem
 from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import RunData
-from evaluation.reporting.sections import Section, Tile, device_sheet, faster_tile, step_sheets, step_tiles
 from evaluation.tables.plan_table import plan_sentences, robustness_sentence
 from evaluation.tables.split_rows import split_rows
 from evaluation.tables.step_summary import StepSummary

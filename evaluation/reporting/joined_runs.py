@@ -10,13 +10,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from evaluation.comparing.comparison import Comparison, short_name
+from evaluation.drawing.sections import Sheet
 from evaluation.records.formatting import NOTHING, ratio, seconds
 from evaluation.records.record import Record
 from evaluation.records.statistics import geometric_mean
 from evaluation.reporting.findings import SAME, than
 from evaluation.reporting.rules import best_rules, speedup_over_rules
 from evaluation.reporting.run_data import RunData
-from evaluation.reporting.sections import Sheet
 from graphs.op_graph import Floats
 
 

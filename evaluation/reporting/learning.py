@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
 from evaluation.drawing.learning_curves import Curve, column, learning_curves
+from evaluation.drawing.sections import Section
 from evaluation.reporting.run_data import Metrics, RunData
-from evaluation.reporting.sections import Section
 
 TRAINING_CURVES = (
     Curve("step_over_bound", "Samples: step time over the bound (lower is better)"),

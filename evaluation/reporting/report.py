@@ -8,6 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
+from evaluation.drawing.sections import Section, Sheet, Tile, faster_tile, placer_sheet, problem_sheet, results_page
 from evaluation.records.formatting import ratio
 from evaluation.records.run_files import EvaluationFile
 from evaluation.reporting.best_plan import TITLE, BestPlan
@@ -15,7 +16,6 @@ from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.learning import TUNING_CURVES, curve_figure, learning_section, levels, present
 from evaluation.reporting.rules import best_rules, speedup_over_rules
 from evaluation.reporting.run_data import RunData
-from evaluation.reporting.sections import Section, Sheet, Tile, faster_tile, placer_sheet, problem_sheet, results_page
 
 KICKER = "placelab: the report of a training run"
 

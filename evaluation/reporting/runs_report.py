@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
 from evaluation.drawing.learning_curves import Curve
+from evaluation.drawing.sections import Section, Sheet, placer_sheet, results_page
 from evaluation.records.formatting import NOTHING, ratio, seconds, share
 from evaluation.reporting.joined_runs import JoinedRuns
 from evaluation.reporting.learning import (
@@ -26,7 +27,6 @@ from evaluation.reporting.learning import (
 from evaluation.reporting.recipe_differences import differences
 from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import Metrics, RunData
-from evaluation.reporting.sections import Section, Sheet, placer_sheet, results_page
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_links
 

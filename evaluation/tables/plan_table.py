@@ -18,7 +18,7 @@ from envs.simulation.robustness import Robustness
 from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import memory, numbers, ratio, seconds, share, table
-from evaluation.reporting.beside_placements import beside_placement
+from evaluation.tables.beside_placements import beside_placement
 from evaluation.tables.split_rows import split_rows, split_summary
 from evaluation.tables.split_table import split_table
 from evaluation.tables.step_chart import StepChart

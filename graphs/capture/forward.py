@@ -35,7 +35,6 @@ from graphs.autograd import Autograd, Checkpoint
 from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
-from graphs.capture.graph_draft import GraphDraft
 from graphs.capture.held import HeldDraft, held_by
 from graphs.capture.lifetimes import kept_alive
 from graphs.capture.nested import first_dimension
@@ -44,6 +43,7 @@ from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
 from graphs.capture.unsent import kept_bytes
 from graphs.foundation.errors import InputError
+from graphs.graph_draft import GraphDraft
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphs.batch_law import BatchLaw
-from graphs.files.graph_file import load_graph_file
 from graphs.formats import name_of
+from graphs.formats.graph_file import load_graph_file
 from graphs.formats.msr import is_workload, load_workload
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile

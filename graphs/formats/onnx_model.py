@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
 
-from graphs.capture.graph_draft import GraphDraft
 from graphs.formats.onnx_contrib_flops import DOMAIN, contrib_flops
 from graphs.formats.onnx_flops import OnnxCall, Shape, flops, numel
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
+from graphs.graph_draft import GraphDraft
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
 

@@ -33,5 +33,5 @@ What there is, each file on top of those before it:
     factored    every op of a captured graph; which operator an ATen operation is, `graphs/operators/` says
     shard       a part of an op, with its slices, in PyTorch
 
-What each op of a training step reads of which other op is in `graphs/notation/descriptions.py`.
+What each op of a training step reads of which other op is in `graphs/descriptions/descriptions.py`.
 """

@@ -73,7 +73,7 @@ class Operator:
     reducer: str = "sum"  # or "max", "min", "prod"
     opaque: frozenset[str] = frozenset()  # variables that cannot be divided, as the order of a sort
     statistics: tuple[Statistic, ...] = ()
-    ordered: frozenset[str] = frozenset()  # variables that are not taken apart into factors (`graphs.notation.axes`)
+    ordered: frozenset[str] = frozenset()  # variables that are not taken apart into factors
 
     def __post_init__(self) -> None:
         for access in (*self.reads, *self.writes):

@@ -6,9 +6,9 @@ What the scores are summed and normalised over is not divided: s, and the width 
 from __future__ import annotations
 
 from graphs.notation.operator import Operator, tensor
-from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import argument, broadcast, is_read
+from graphs.signatures import Signature
 
 KINDS = ("aten.scaled_dot_product_attention",)
 EXAMPLES = (

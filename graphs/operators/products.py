@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphs.notation.operator import Operator, tensor
-from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import broadcast
+from graphs.signatures import Signature
 
 KINDS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm")
 EXAMPLES = (

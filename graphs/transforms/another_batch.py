@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphs.notation.described import Described, of_part
-from graphs.notation.descriptions import descriptions_of
+from graphs.described import Described, of_part
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.operator import Operator
 from graphs.op_graph import OpGraph
 from graphs.transforms.batch import check_samples, law_of, samples_of, scaled

@@ -122,7 +122,6 @@ def take_steps(
     for _ in range(steps):
         if state.in_vain >= schedule.patience:
             break
-        # A plan is kept if it takes at most `ceiling`, which is drawn before it is timed and says when to give up.
         # Metropolis keeps a rise r with probability exp(-r / warmth): that of an exponential variable above r / warmth.
         ceiling = state.energy
         changed = reordered = 0

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from graphs.notation.described import Described
-from graphs.notation.descriptions import descriptions_of
+from graphs.described import Described
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.operator import Access, Operator
 from graphs.op_graph import OpGraph, Phase
 from placers.splits.parts import moved, parts

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from envs.plans.placer_result import PlacerResult
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.notation.descriptions import descriptions_of
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.contract.whole_plans import accelerators, why_placements_only

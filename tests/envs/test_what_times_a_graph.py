@@ -9,7 +9,7 @@ import pytest
 from envs.costs.costs import cost_model_of, costs_of, timed, timing
 from envs.files.plan_file import load_plan
 from graphs.cluster import Cluster, Device
-from graphs.files.graph_file import load_graph_file, save_graph
+from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

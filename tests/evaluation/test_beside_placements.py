@@ -12,7 +12,7 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import seconds
-from evaluation.reporting.beside_placements import OTHER_KINDS, beside_placement
+from evaluation.tables.beside_placements import OTHER_KINDS, beside_placement
 from evaluation.tables.step_summary import StepSummary, kind_of
 from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster

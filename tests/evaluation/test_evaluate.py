@@ -10,8 +10,8 @@ import pytest
 from envs.costs.costs import timed
 from evaluation.commands.evaluate import evaluate, finetune
 from evaluation.records.run_files import ProblemFile, load_evaluation, load_problem
-from graphs.files.graph_file import save_graph
 from graphs.files.load import load_cluster, load_graph
+from graphs.formats.graph_file import save_graph
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph

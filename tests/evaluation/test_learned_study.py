@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from evaluation.commands.load_placer import load_placer
+from evaluation.comparing.task import Task
 from evaluation.records.journal import JournalEntry
 from evaluation.records.record import Failure, Record
-from evaluation.records.task import Task
 from evaluation.studies.learned import __main__ as learned
 from evaluation.studies.learned.__main__ import PLACERS, Learned
 from evaluation.studies.learned.claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.comparing.task import Task
 from evaluation.records.journal import JournalEntry
 from evaluation.records.record import Failure, Record
-from evaluation.records.task import Task
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.frame import Frame
 from evaluation.studies.problems import suite_problems

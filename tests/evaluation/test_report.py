@@ -12,9 +12,9 @@ from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.comparing.comparison import Comparison
+from evaluation.drawing.sections import placer_sheet, problem_sheet
 from evaluation.records.run_files import EvaluationFile, Notes, ProblemFile, load_evaluation, load_problem
 from evaluation.reporting.report import write_report
-from evaluation.reporting.sections import placer_sheet, problem_sheet
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

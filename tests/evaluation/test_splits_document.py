@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import placelab
 from graphs import operators
-from graphs.notation.descriptions import descriptions_of
+from graphs.descriptions.descriptions import descriptions_of
 from tests.contracts.test_operators import SHARES, check, divided
 from tests.envs.expansion.plan_drawings import BLOCK
 from tests.evaluation.split_drawings import DOCUMENT, DRAWINGS, document

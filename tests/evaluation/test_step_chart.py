@@ -14,7 +14,7 @@ from evaluation.drawing.plan_moves import Move, moves, moves_table
 from evaluation.drawing.step_boxes import Reason, StepLanes
 from evaluation.drawing.step_figure import step_chart
 from evaluation.drawing.timeline_plots import save_steps
-from graphs.files.graph_file import save_graph
+from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers

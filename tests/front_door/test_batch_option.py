@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import placelab
-from graphs.files.graph_file import save_graph
 from graphs.files.load import load_graph
+from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 from graphs.transforms.another_batch import with_batch

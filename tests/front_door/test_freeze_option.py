@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import placelab
-from graphs.files.graph_file import load_graph_file
+from graphs.formats.graph_file import load_graph_file
 from graphs.foundation.errors import InputError
 
 MODEL = "vit:layers=3,width=32,heads=2,image=32,batch=16"

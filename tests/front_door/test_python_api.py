@@ -18,8 +18,8 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import with_micro_batches
-from graphs.files.graph_file import load_graph_file, save_graph
 from graphs.files.load import load_cluster, load_graph
+from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphs.files.graph_file import save_graph
+from graphs.formats.graph_file import save_graph
 from tests.oracle.toys import random_graph
 
 ROOT = Path(__file__).resolve().parents[2]

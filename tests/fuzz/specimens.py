@@ -23,9 +23,9 @@ from evaluation.records.journal import Journal, JournalEntry
 from evaluation.records.record import Record
 from evaluation.records.run_files import EvaluationFile, ProblemFile, load_problem
 from graphs.devices.cluster_file import save_cluster
-from graphs.files.graph_file import save_graph
 from graphs.files.load import load_cluster
 from graphs.formats.chakra_messages import attribute, new, written
+from graphs.formats.graph_file import save_graph
 from graphs.formats.onnx import save_onnx
 from graphs.foundation.documents import write_document
 from graphs.op_groups.grouping import tie_ops

@@ -23,9 +23,9 @@ from evaluation.records.journal import Journal, plans
 from evaluation.records.run_files import load_evaluation
 from evaluation.tables.graph_summary import GraphSummary
 from graphs.devices.cluster_file import save_cluster
-from graphs.files.graph_file import load_graph_file, save_graph
 from graphs.files.graph_source import graph_source
 from graphs.files.load import load_cluster, load_graph
+from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph

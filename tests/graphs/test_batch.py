@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from envs.costs.costs import costs_of
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
-from graphs.files.graph_file import save_graph
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.files.load import load_cluster, load_graph
+from graphs.formats.graph_file import save_graph
 from graphs.formats.onnx import save_onnx
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from graphs.subgraph import subgraph

@@ -28,8 +28,8 @@ from graphs.files.load import load_graph
 from graphs.foundation.cache_folder import VARIABLE, cache_folder
 from graphs.foundation.errors import InputError
 from graphs.held_tensors import HeldTensors
-from graphs.notation.signatures import Signatures
 from graphs.op_graph import OpGraph
+from graphs.signatures import Signatures
 from tests.drawn import examples
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import random_graph

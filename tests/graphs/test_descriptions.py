@@ -3,9 +3,9 @@
 import pytest
 
 from envs.simulation.simulator import simulate
+from graphs.described import Described, Source
+from graphs.descriptions.descriptions import descriptions_of, updated_weights
 from graphs.files.load import load_cluster, load_graph
-from graphs.notation.described import Described, Source
-from graphs.notation.descriptions import descriptions_of, updated_weights
 from graphs.notation.operator import Operator, tensor
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem

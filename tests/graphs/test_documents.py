@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphs.files.graph_file import load_graph_file
+from graphs.formats.graph_file import load_graph_file
 from graphs.foundation import documents
 from graphs.foundation.documents import read_document, read_file
 from graphs.foundation.errors import InputError

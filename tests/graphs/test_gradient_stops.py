@@ -26,8 +26,8 @@ from graphs.capture.examples import Example
 from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.training_step import training_step
-from graphs.files.graph_file import load_graph_file, save_graph
 from graphs.files.load import load_cluster
+from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 from graphs.problem import PROGRAM, Problem

@@ -18,8 +18,8 @@ from graphs.autograd import Memory
 from graphs.capture.examples import Example
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
-from graphs.files.graph_file import load_graph_file, save_graph
 from graphs.files.load import load_cluster
+from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import PROGRAM, Problem
 from graphs.subgraph import subgraph

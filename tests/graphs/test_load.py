@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from graphs.devices.cluster_file import save_cluster
-from graphs.files.graph_file import save_graph
 from graphs.files.graph_source import graph_source, graph_sources
 from graphs.files.load import load_cluster, load_clusters, load_graph
 from graphs.files.splits import split
+from graphs.formats.graph_file import save_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from tests.oracle.toys import random_graph, toy_cluster

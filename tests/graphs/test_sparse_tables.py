@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from envs.simulation.simulator import Simulator
 from graphs.capture.forward import capture
 from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
-from graphs.files.graph_file import load_graph_file, save_graph
+from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster

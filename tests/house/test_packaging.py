@@ -30,7 +30,7 @@ def is_left_out(file: str) -> bool:
 
 
 def test_data_files_are_found() -> None:
-    assert {Path(file).parent.as_posix() for file in DATA} >= {"training/recipes", "evaluation/reporting/templates"}
+    assert {Path(file).parent.as_posix() for file in DATA} >= {"training/recipes", "evaluation/drawing/templates"}
 
 
 @pytest.mark.parametrize("file", [*DATA, *RELEASED])

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import placelab
 from evaluation.commands import run_verbs
-from graphs.files.graph_file import save_graph
+from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError
 from tests.oracle.toys import random_graph
 from tests.placers.stand_in import stand_in

@@ -11,7 +11,7 @@ import placelab
 from envs.rewards import Penalty, load_reward
 from envs.simulation.simulator import Outcome
 from evaluation.commands.command_line import run
-from graphs.files.graph_file import save_graph
+from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError, UserCodeError
 from placelab.verbs import VERBS
 from placers.learned.policy_meta import load_meta

@@ -10,8 +10,8 @@ from envs.pipelines.grain.first_shard import FirstShard
 from envs.pipelines.grain.stage_grain import StageGrain
 from envs.plans.mesh import Mesh, mesh_of, shards
 from envs.plans.plan import Plan
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 

@@ -30,9 +30,9 @@ from envs.expansion.shares import shared
 from envs.plans.mesh import Mesh, Split
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator
+from graphs.described import Described, of_part
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
-from graphs.notation.described import Described, of_part
-from graphs.notation.descriptions import descriptions_of
 from graphs.notation.operator import Operator
 from graphs.notation.ranges import elements
 from graphs.op_graph import RESIDENT, Bools, Floats, Ints, Phase

@@ -75,10 +75,9 @@ class RolloutLayout(NamedTuple):
         """
         graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
         count = len(units)
-        # A unit is as urgent as the most urgent of its ops, by the longest path from there to the end of the step.
         seconds = costs.busy_seconds(cluster)
         unit_seconds = units.summed(seconds)
-        rank = np.zeros(count)
+        rank = np.zeros(count)  # of a unit that of its most urgent op, by the longest path from there to the step's end
         np.maximum.at(rank, graph.units, SchedulingTasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())
         forward, carries, input_bytes = _forward_ops(graph)
         link_start, neighbour, links = units.neighbours
@@ -87,7 +86,6 @@ class RolloutLayout(NamedTuple):
         apart = ~np.eye(len(cluster), dtype=np.bool_)
         mean_seconds = seconds.mean(axis=1)
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
-        # Seconds are features as shares of the least that a step can take.
         scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
         placed_in = units.order if order == "topological" else np.lexsort((units.first_position, -rank))
         live = LiveOutputs.of(graph, held, forward, placed_in) if live_outputs else LiveOutputs.none(graph, held)

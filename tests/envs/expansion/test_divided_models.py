@@ -11,8 +11,8 @@ from envs.simulation.simulator import simulate
 from evaluation.tables.plan_table import schedule_sentence
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.files.load import load_graph
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.envs.expansion.divided_graphs import ITEM, random_split

@@ -15,9 +15,9 @@ from envs.plans.mesh import coordinates
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from envs.running.partitioned.tensor_placements import Placements, TensorPlacements
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.notation.descriptions import descriptions_of
 from graphs.problem import Problem
 from placers.optcnn import build as optcnn
 from placers.tensor_parallel import TensorParallel

@@ -5,7 +5,7 @@ import torch
 
 from envs.expansion.expanded import Expansion
 from envs.plans.mesh import Mesh, length
-from graphs.notation.descriptions import descriptions_of
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.ranges import elements
 from graphs.op_graph import OpGraph
 from tests.envs.sharded_steps.small_models import Trained

@@ -6,7 +6,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from graphs.notation.factored import FactoredGraph
+from graphs.descriptions.factored import FactoredGraph
 from graphs.notation.operator import Operator, Space
 from graphs.notation.ranges import Box, Range, cut
 from graphs.notation.strategies import Strategy, strategy

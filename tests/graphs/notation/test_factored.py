@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from graphs.capture.forward import Builder, traced
+from graphs.descriptions.factored import FactoredGraph
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.notation.factored import FactoredGraph
 from graphs.notation.operator import Operator
 from graphs.notation.strategies import How, strategy
 from graphs.op_graph import OpGraph, Phase

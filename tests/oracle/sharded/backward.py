@@ -1,8 +1,8 @@
 """Backward: what the parts of a gradient make of their slices, by PyTorch's autograd of the forward operation.
 
-A part has what the backward op reads (`graphs.notation.descriptions`), and no more. In place of the rest are numbers
-that are none, NaN, so that a gradient that needs what was not read is none either. Where autograd keeps an output in
-place of what it was made of, an input is put in that has this output.
+A part has what the backward op reads (`graphs.descriptions.descriptions`), and no more. In place of the rest are
+numbers that are none, NaN, so that a gradient that needs what was not read is none either. Where autograd keeps an
+output in place of what it was made of, an input is put in that has this output.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from graphs.notation.factored import FactoredOp
+from graphs.descriptions.factored import FactoredOp
 from graphs.notation.operator import Space
 from graphs.notation.ranges import shape_of
 from tests.oracle.sharded.running import run_factored

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphs.descriptions.factored import FactoredOp
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
-from graphs.notation.factored import FactoredOp
 from graphs.notation.operator import Operator, Space
 from graphs.notation.ranges import Range, shape_of, whole
 from graphs.notation.shard import Shard, filled_in
-from graphs.notation.signatures import Read, Signature
 from graphs.operators import description_of
+from graphs.signatures import Read, Signature
 from tests.oracle.sharded.boxed import slices
 
 

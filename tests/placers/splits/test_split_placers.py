@@ -10,10 +10,10 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.tables.plan_memory import DeviceMemory
 from graphs.cluster import Cluster
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from placers.contract.placer import Placer

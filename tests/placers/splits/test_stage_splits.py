@@ -11,8 +11,8 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.files.load import load_cluster, load_graph
-from graphs.notation.descriptions import descriptions_of
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.splits.column_row import columns_and_rows

@@ -1,7 +1,7 @@
 """FactoredGraph: every op of a graph in index notation, by the tensors that its producers make.
 
 An op's description speaks of its operands as the op reads them, through views. Here all dimensions are taken apart into
-factors (`graphs.notation.axes`), so that what an op needs of a tensor is a box of the tensor that was made.
+factors (`graphs.descriptions.axes`), so that what an op needs of a tensor is a box of the tensor that was made.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphs.foundation.errors import InputError
-from graphs.notation.axes import Axes, Factors, factors_of
-from graphs.notation.gradients import gradient
-from graphs.notation.joining import (
+from graphs.descriptions.axes import Axes, Factors, factors_of
+from graphs.descriptions.joining import (
     Digit,
     Names,
     Regroup,
@@ -28,11 +26,13 @@ from graphs.notation.joining import (
     relate,
     relate_view,
 )  # fmt: skip
+from graphs.foundation.errors import InputError
+from graphs.notation.gradients import gradient
 from graphs.notation.operator import Access, Operator
-from graphs.notation.signatures import Shape, Signature, Signatures
 from graphs.notation.views import Step, steps
 from graphs.op_graph import OpGraph, Phase
 from graphs.operators import described
+from graphs.signatures import Shape, Signature, Signatures
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from envs.timelines.timeline import Timeline
 from evaluation.comparing.comparison import Comparison, step_texts
+from evaluation.drawing.cell_charts import bar, breakable, coded, key, strip, strip_axis
 from evaluation.drawing.figures import page
 from evaluation.records import formatting
-from evaluation.reporting.cell_charts import bar, breakable, coded, key, strip, strip_axis
 from evaluation.tables.plan_table import device_rows, state
 from evaluation.tables.step_summary import SAME, StepSummary
 from evaluation.tables.summary_rows import Rows, held_rows, sent_rows, time_rows

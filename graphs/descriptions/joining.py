@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from graphs.descriptions.axes import Axes, Factors
 from graphs.notation.affine import Affine, variable
-from graphs.notation.axes import Axes, Factors
 from graphs.notation.operator import Access, Operator
 from graphs.notation.ranges import contains, whole
 from graphs.notation.views import Reindexed, Step

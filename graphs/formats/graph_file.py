@@ -20,7 +20,7 @@ parts, how much of their FLOP, of the bytes that they access and of their output
 `fixed`, a rule says it (`graphs.transforms.batch`). `"frozen": [0]` are the positions in `weights` of those that are
 not trained. `"weight_names": ["head.weight"]` are what the model calls them.
 
-`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.notation.signatures`).
+`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`).
 A node of number `"signature"` reads its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`,
 which is neither. Files of version 1 have no signatures, and are read as well.
 
@@ -48,9 +48,9 @@ from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.held_tensors import HeldTensors
-from graphs.notation.signatures import Origin, Signature, Signatures, numbered, origin
 from graphs.op_graph import RESIDENT, Bools, Call, Floats, Ints, OpGraph
 from graphs.op_groups.grouping import MERGED
+from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
 VERSION = 2
 ENDINGS = (".graph.json", ".graph.json.gz")
