@@ -1,18 +1,18 @@
-"""Processes that run jobs together, one per device: started by torchrun, and kept for one job after another.
+"""Processes that run jobs together, one per device, and are kept for one job after another.
 
     this process ── a socket in a folder of its own ──┬── process 0 ┐
-       └── torchrun, which starts them ───────────────┴── process 1 ┴── torch.distributed: gloo, or NCCL on GPUs
+       └── starts them ───────────────────────────────┴── process 1 ┴── torch.distributed: gloo, or NCCL on GPUs
 
-A job is sent to all of them, and each sends back what it returns. When one fails, dies or takes too long, all are
-ended, and so they are when this process leaves the context, by an error or Ctrl-C as well. If it is killed itself, they
-find the socket closed and end by themselves.
+They meet by a file in that folder. Torchrun would do no more for them, and imports PyTorch before it starts them. A job
+is sent to all of them, and each sends back what it returns. When one fails, dies or takes too long, all are ended, and
+so they are when this process leaves the context, by an error or Ctrl-C as well. If it is killed itself, they find the
+socket closed and end by themselves.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -36,13 +36,11 @@ Result = TypeVar("Result")
 
 START_LIMIT = 180.0  # seconds until every process has begun
 LIMIT = 600.0  # seconds for a job, unless another limit is given
-GRACE = 10.0  # seconds for processes that are told to end
+GRACE = 10.0  # seconds for a process that has closed its end of the socket to end
 SOON = 0.5  # seconds in which it shows that a process has died when another one fails for it
-TORCHRUN = "torch.distributed.run"
 ENTRY = "envs.running.worker"
 ROOT = Path(__file__).resolve().parents[2]
 _NEVER = str(2**40)  # bytes
-_EXIT = re.compile(r"exitcode\s*:\s*(-?\d+)")  # in what torchrun says of a process that ended
 
 _log = logging.getLogger("placelab")
 
@@ -67,7 +65,6 @@ class Ready:
     """What a process sends first."""
 
     rank: int
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -96,8 +93,7 @@ class Workers:
         self.devices = tuple(devices)
         self._pin = pin
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._torchrun: subprocess.Popen[bytes] | None = None
-        self._pids: dict[int, int] = {}
+        self._started: list[subprocess.Popen[bytes]] = []  # by rank
         self._pipes: dict[int, Connection] = {}
 
     def __enter__(self) -> Workers:
@@ -120,7 +116,7 @@ class Workers:
         answered within the limit, in seconds.
         """
         try:
-            if self._torchrun is None:
+            if not self._started:
                 self._start()
             for pipe in self._pipes.values():
                 with suppress(ConnectionError):  # it has ended, as its answer will say
@@ -135,18 +131,11 @@ class Workers:
         for pipe in self._pipes.values():
             pipe.close()
         self._pipes.clear()
-        if self._torchrun is not None:
-            self._torchrun.terminate()  # it ends those that it started
-            try:
-                self._torchrun.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                self._torchrun.kill()
-                self._torchrun.wait()
-                for pid in self._pids.values():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            self._torchrun = None
-        self._pids.clear()
+        for process in self._started:
+            process.kill()
+        for process in self._started:
+            process.wait()
+        self._started.clear()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -156,17 +145,20 @@ class Workers:
         folder = Path(self._folder.name)
         path = folder / "jobs"
         cores = _cores(self.devices) if self._pin else []
-        asked = [str(path), ",".join(self.devices), ",".join(map(str, cores))]
-        options = ["--standalone", "--nproc-per-node", str(len(self.devices)), "--max-restarts", "0"]
-        command = [sys.executable, "-m", TORCHRUN, *options, "-m", ENTRY, *asked]
+        command = [sys.executable, "-u", "-m", ENTRY, str(folder)]
+        environment = _environment() | {"WORLD_SIZE": str(len(self.devices))}
         with socket.socket(socket.AF_UNIX) as server, (folder / "log").open("wb") as log:
             server.bind(str(path))
             server.listen(len(self.devices))
             server.settimeout(0.2)
-            self._torchrun = subprocess.Popen(
-                command, env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,  # Ctrl-C is for this process, which ends the others
-            )  # fmt: skip
+            for rank, device in enumerate(self.devices):
+                core = str(cores[rank]) if cores else ""
+                process = subprocess.Popen(
+                    [*command, device, core],
+                    env=environment | {"RANK": str(rank)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,  # Ctrl-C is for this process, which ends the others
+                )  # fmt: skip
+                self._started.append(process)
             self._accept(server, time.monotonic() + START_LIMIT)
 
     def _accept(self, server: socket.socket, until: float) -> None:
@@ -175,8 +167,7 @@ class Workers:
             try:
                 connected, _ = server.accept()
             except TimeoutError:
-                assert self._torchrun is not None
-                if self._torchrun.poll() is not None:
+                if any(process.poll() is not None for process in self._started):
                     raise ProcessError(f"the processes could not be started: {self._last_words()}") from None
                 if time.monotonic() > until:
                     raise ProcessError(f"the processes did not begin within {START_LIMIT:.0f} seconds") from None
@@ -185,7 +176,7 @@ class Workers:
             pipe = Connection(connected.detach())
             ready = pipe.recv()
             assert isinstance(ready, Ready)
-            self._pipes[ready.rank], self._pids[ready.rank] = pipe, ready.pid
+            self._pipes[ready.rank] = pipe
 
     def _answers(self, until: float, limit: float) -> list[object]:
         """What each process answers, by rank."""
@@ -226,29 +217,23 @@ class Workers:
         raise ProcessError(f"process {rank}, on {self.devices[rank]}, failed: {answer.sentence}")
 
     def _ended(self, rank: int) -> ProcessError:
-        return ProcessError(f"process {rank}, on {self.devices[rank]}, {self._how_it_ended()}")
+        return ProcessError(f"process {rank}, on {self.devices[rank]}, {self._how_it_ended(rank)}")
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, rank: int) -> str:
         """What became of a process that closed its end of the socket, in words."""
-        assert self._torchrun is not None
         try:
-            self._torchrun.wait(GRACE)  # it ends once one of its processes has
+            code = self._started[rank].wait(GRACE)
         except subprocess.TimeoutExpired:
             return f"ended: {self._last_words()}"
-        codes = [int(code) for code in _EXIT.findall(self._log())]
-        if not codes:
-            return f"ended: {self._last_words()}"
-        if codes[0] >= 0:
-            return f"ended with exit code {codes[0]}"
-        memory = ", out of memory?" if codes[0] == -signal.SIGKILL else ""
-        return f"was killed (signal {-codes[0]}{memory})"
-
-    def _log(self) -> str:
-        assert self._folder is not None
-        return (Path(self._folder.name) / "log").read_text(errors="replace")
+        if code >= 0:
+            return f"ended with exit code {code}"
+        memory = ", out of memory?" if code == -signal.SIGKILL else ""
+        return f"was killed (signal {-code}{memory})"
 
     def _last_words(self) -> str:
-        return next((line.strip() for line in reversed(self._log().splitlines()) if line.strip()), "it said nothing")
+        assert self._folder is not None
+        said = (Path(self._folder.name) / "log").read_text(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
 
 
 def devices_for(count: int) -> tuple[str, ...]:
@@ -278,5 +263,5 @@ def _environment() -> dict[str, str]:
     # glibc keeps freed memory: if it is given back, every large tensor of the next step costs page faults
     meet |= {"MALLOC_MMAP_THRESHOLD_": _NEVER, "MALLOC_TRIM_THRESHOLD_": _NEVER}
     # no folder of the user's may hide a package: PYTHONSAFEPATH
-    ours = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": ""}
+    ours = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
     return meet | given | ours

@@ -1,6 +1,6 @@
 """One of the processes that `processes` starts: it does one job after another, as long as the socket is open.
 
-Torchrun starts it with the path of the socket, the device of each process, and the core of each, or "".
+It is started with the folder of the socket, its device, and its core, or "".
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     Job = Callable[[Process], object]
 
 
-def main(path: str, devices: str, cores: str) -> None:
+def main(folder: str, device: str, core: str) -> None:
     """Connect, join the others, and do what is sent."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if cores:
-        os.sched_setaffinity(0, {int(cores.split(",")[rank])})
+    if core:
+        os.sched_setaffinity(0, {int(core)})
     with socket.socket(socket.AF_UNIX) as connected:
-        connected.connect(path)
+        connected.connect(f"{folder}/jobs")
         pipe = Connection(connected.detach())
-    pipe.send(Ready(rank, os.getpid()))
+    pipe.send(Ready(rank))
     jobs: SimpleQueue[Job | Exception] = SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
     try:
-        process = _joined(rank, size, devices.split(",")[rank])
+        process = _joined(rank, size, device, f"{folder}/meeting")
     except Exception as error:
         jobs.get()
         pipe.send(_failed(error))
@@ -56,18 +56,18 @@ def _receive(pipe: Connection, jobs: SimpleQueue[Job | Exception]) -> None:
             jobs.put(error)
 
 
-def _joined(rank: int, size: int, name: str) -> Process:
-    """What this process is, once it has met the others."""
+def _joined(rank: int, size: int, name: str, meeting: str) -> Process:
+    """What this process is, once it has met the others by a file."""
     import torch  # imported here: the socket is watched meanwhile
     from torch import distributed
 
     torch.set_num_threads(1)
-    device = torch.device(name)
+    device, store = torch.device(name), distributed.FileStore(meeting, size)  # type: ignore[attr-defined]  # documented
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        distributed.init_process_group("nccl", device_id=device)
+        distributed.init_process_group("nccl", store=store, rank=rank, world_size=size, device_id=device)
     else:
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
     return Process(rank, size, device)
 
 

@@ -42,9 +42,9 @@ def run(
 ) -> MeasuredPlan:
     """Train a model for some steps as a plan says, in a process per device, and compare with what was predicted.
 
-    Torchrun starts the processes: on CPUs with gloo, each on a core of its own if there are enough, and on GPUs with
-    NCCL. The optimizer is Adam. A model that returns one number returns its loss; of others the loss is the sum of all
-    outputs. The first two steps do not count for the step time.
+    On CPUs the processes use gloo, each on a core of its own if there are enough, and on GPUs NCCL. The optimizer is
+    Adam. A model that returns one number returns its loss; of others the loss is the sum of all outputs. The first two
+    steps do not count for the step time.
 
     Args:
         model: `file.py:callable` or a family spec: each process makes the model itself, with the same weights.
