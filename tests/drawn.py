@@ -4,7 +4,7 @@ from hypothesis import settings
 
 THOROUGH = "thorough"
 
-settings.register_profile("brief", deadline=None, max_examples=40)  # a first example may compile what it needs
+settings.register_profile("brief", deadline=None, max_examples=25)  # a first example may compile what it needs
 settings.register_profile(THOROUGH, deadline=None)
 
 

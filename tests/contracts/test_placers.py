@@ -23,7 +23,7 @@ from placers.learned.lookup import learned_placers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NAMES = by_name.built_in("placers")
-BUDGETS = (0, 1, 2, 9)
+BUDGETS = (0, 1, 9)
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
 GIVEN = {
     "exact": "exact:work=0.05",  # at its default it takes long
@@ -131,11 +131,10 @@ def test_a_plan_is_one_for_the_problem_and_the_budget_is_kept(
     assert 0 <= result.simulations <= budget
 
 
-@pytest.mark.parametrize("budget", [1, 9])
 def test_the_same_seed_gives_the_same_plan(
-    placer: Placer, problem: Problem, placed: Callable[[Problem, int], PlacerResult], budget: int
+    placer: Placer, problem: Problem, placed: Callable[[Problem, int], PlacerResult]
 ) -> None:
-    assert placer.place(problem, seed=5, budget=budget) == placed(problem, budget)
+    assert placer.place(problem, seed=5, budget=9) == placed(problem, 9)
 
 
 def test_no_plan_is_faster_than_the_lower_bound(

@@ -1,5 +1,6 @@
 """Ops run one by one on this machine, what is kept of it, and the cost model that reads it."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from envs.costs import timing
 from envs.costs.busy_machine import BusyGuard
 from envs.costs.costs import load_cost_model, timed
 from envs.costs.profile_file import MeasuredOp, Profile, load_profile, save_profile
@@ -25,6 +27,15 @@ from tests.oracle.toys import toy_cluster
 
 TWO_TOWERS = f"{Path(__file__).parents[1] / 'fixtures' / 'user_module.py'}:two_towers"
 RNNLM = "rnnlm:layers=1,steps=2,hidden=4,batch=2,vocabulary=8"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> Iterator[None]:
+    """The machine's own speed is measured with less work, and less well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(timing._PRODUCT, "cpu", 256)
+        patch.setitem(timing._COPY, "cpu", 2**24)
+        yield
 
 
 @pytest.fixture(scope="module")

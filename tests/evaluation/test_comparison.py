@@ -67,7 +67,7 @@ def two_problems() -> list[Problem]:
     return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in ("easy", "hard")]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_placer_that_fails_loses_nothing_else(workers: int) -> None:
     comparison = compare([Failing(on="hard"), Alternating()], two_problems(), workers=workers, quiet=True)
     assert [(r.problem, r.placer) for r in comparison.records] == [

@@ -1,6 +1,7 @@
 """Evaluating and fine-tuning: refused before a model is captured, and never half of what two runs wrote."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,13 +118,21 @@ def test_a_problem_file_without_a_cost_model_is_of_the_one_that_follows_from_its
     assert load_problem(path).timed_by == "roofline"
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was fine-tuned on another graph than `graph`."""
+    folder = tmp_path_factory.mktemp("tuned")
+    save_graph(random_graph(13, 1), folder / "other.graph.json")
+    run = stand_in(folder / "run")
+    tune(run, str(folder / "other.graph.json"))
+    return run
+
+
 @pytest.mark.parametrize("stopped_at", range(5))
 def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
-    stopped_at: int, run: Path, graph: str, monkeypatch: pytest.MonkeyPatch
+    stopped_at: int, tuned: Path, graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = str(Path(graph).with_name("other.graph.json"))
-    save_graph(random_graph(13, 1), Path(other))
-    tune(run, other)
+    run = Path(shutil.copytree(tuned, tmp_path / "run"))
     here, policy_file = "evaluation.commands.evaluate", "placers.learned.policy_file"
     document = f"{here}.write_document"
     steps = [f"{here}.write_whole", f"{policy_file}.save_policy", document, document, f"{here}.SimulatedPlan.save"]

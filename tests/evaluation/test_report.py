@@ -40,8 +40,8 @@ class Balanced(HTMLParser):
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run folder with everything in it."""
+def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder with everything in it, and a plan of as many ops as a test asks for."""
     folder = tmp_path / "demo"
     (folder / "finetune").mkdir(parents=True)
     (folder / "config.toml").write_text('placer = "gdp"\n')
@@ -57,7 +57,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_document(content, folder / "finetune" / "evaluation.json")
     cut_off = '{"simulations": 1, "best_seconds": 2.0}\n{"simulations": 17, "best_sec'
     (folder / "finetune" / "metrics.jsonl").write_text(cut_off)
-    problem = Problem(random_graph(4000, seed=0), toy_cluster(8, memory=1e9))
+    problem = Problem(random_graph(getattr(request, "param", 200), seed=0), toy_cluster(8, memory=1e9))
     placement = np.random.default_rng(0).integers(0, 8, problem.graph.num_units)
     result = PlacerResult.of_units(problem, placement, "random", seed=0)
     save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
@@ -104,7 +104,7 @@ def test_what_is_asked_first_is_what_the_timeline_says(run: Path) -> None:
     said = text(report(run))
     problem = load_problem(run / "best.problem.json")
     timeline = simulate(problem, load_plan(run / "best.plan.json", problem).plan)
-    alone = min(simulate(problem, Plan.of([device] * 4000)).step_seconds for device in (0, 7))
+    alone = min(simulate(problem, Plan.of([device] * len(problem.graph))).step_seconds for device in (0, 7))
     assert f"{alone / timeline.step_seconds:.2f} times as fast as the fastest device alone" in said
     for device, busy in enumerate(timeline.busy_seconds.tolist()):
         assert f"gpu:{device} compute {busy / timeline.step_seconds:.1%}" in said, "the bar of the device"
@@ -137,6 +137,7 @@ def test_validation_says_which_weights_were_kept(run: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("run", [4000], indirect=True)
 def test_the_report_is_one_small_file(run: Path) -> None:
     page = report(run)
     assert len(page.encode()) < 2e6

@@ -96,6 +96,7 @@ def test_equal_steps_give_equal_charts() -> None:
     assert step_chart({"": pipeline()}) == step_chart({"": pipeline()})
 
 
+@pytest.mark.slow
 def test_a_page_of_ten_thousand_ops_is_one_file_of_a_few_megabytes(tmp_path: Path) -> None:
     save_steps({"": random_step(10_000, 4)}, tmp_path / "step.html")
     page = (tmp_path / "step.html").read_text()

@@ -103,7 +103,7 @@ def test_an_order_is_compared_with_the_rule_on_the_same_problems() -> None:
 
 
 def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
-    validation, test = (sets(split, 2, None) for split in ("validation", "test"))
+    validation, test = (sets(split, 1, None) for split in ("validation", "test"))
     assert set(validation) - set(test) == {HOME}
     assert not {PROFILES, *SUITES} & set(validation)
     for name in (*KINDS, *OTHERS):

@@ -91,7 +91,7 @@ def test_a_terminal_obeys_nothing_that_a_name_says(
     assert not obeyed.search(capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp932"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.slow), "cp1252", "cp932"])
 def test_a_terminal_that_is_not_utf_8_is_shown_what_it_can(
     encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """Two processes, which start once."""
+    with Workers(("cpu", "cpu")) as workers:
+        yield workers
+
+
+@pytest.fixture
+def started_once(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is done by those."""
+    monkeypatch.setattr("envs.running.processes.Workers", lambda devices: nullcontext(workers))
+
+
 @pytest.fixture
 def given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model, for commands that run in its folder."""
@@ -58,6 +73,7 @@ def given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "net.py:model"
 
 
+@pytest.mark.usefixtures("started_once")
 def test_a_plan_is_run_checked_shown_and_kept(given: str) -> None:
     run = placelab.run(
         given, "model.plan.json", cluster="p100x2", steps=4, data="net.py:data", seed=3, out="kept",
@@ -105,6 +121,7 @@ def _is_kept(kept: Path, found: dict[str, Any], predicted: SimulatedPlan) -> Non
     assert placelab.simulate("net.py:model", kept / PLAN, cluster="p100x2").plan == predicted.plan
 
 
+@pytest.mark.usefixtures("started_once")
 def test_a_plan_that_computes_something_else_ends_with_exit_code_4(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from graphs.op_graph import Call, OpGraph
 from tests.graphs.small_modules import EXPORTED, OTHER_NAMES, RECORDED, Make, Small, X, of, tied
 from tests.graphs.test_joint_graph import SPECS
 
-SLOW, LARGE = pytest.mark.slow, {"amoebanet", "inception_v3", "nasnet"}  # which torch.export takes half a minute for
+QUICK = {"gnmt", "layered", "llama", "ptb", "transformer", "transformer_xl", "vit", "wavenet"}  # for torch.export
 Tracer = Callable[[nn.Module, tuple[object, ...], dict[str, object]], TracedProgram]
 
 
@@ -45,7 +45,9 @@ def test_small_modules_are_recorded_as_they_are_exported(name: str) -> None:
     assert recorded.fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("family", [pytest.param(each, marks=SLOW if each in LARGE else []) for each in SPECS])
+@pytest.mark.parametrize(
+    "family", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in SPECS]
+)
 def test_families_are_recorded_as_they_are_exported(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "export", None)  # which is not called
     module, args = by_name.build("graphs.families", f"{family}:{SPECS[family]}")

@@ -19,6 +19,7 @@ from placers.learned.policy_meta import Meta
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.totals import components
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
 from tests.placers.test_sequential import batch_of, feature
@@ -114,7 +115,7 @@ def test_what_is_known_of_the_problem_before_anything_is_placed() -> None:
     assert feature(batch_of(Problem(held, toy_cluster(2, memory=120.0))), "alone_fill", 1, [0, 0]) == [0.5, 0.5]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 6), deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 30), st.integers(1, 4))
 def test_shares_are_shares(seed: int, ops: int, devices: int) -> None:
     batch = batch_of(Problem(random_graph(ops, seed=seed), toy_cluster(devices, shared_out=bool(seed % 2))))

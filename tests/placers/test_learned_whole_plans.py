@@ -25,6 +25,7 @@ from placers.learned.whole_plans.outlook import HOPELESS, EqualStageEstimates
 from placers.learned.whole_plans.placer import build
 from placers.learned.whole_plans.policy import DRAWN, KIND, MARGIN, WholePlansPolicy
 from tests.contracts.test_placers import training_graph, unequal_cluster
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
 from training.problems.random.random_chains import CHAINS, random_chain
 
@@ -44,7 +45,7 @@ def seconds_alone(cluster: Cluster) -> EqualStageEstimates:
 # ---- what it sees and decides ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 6), deadline=None)
 @given(SEEDS)
 @example(20)  # it fills up a stage with a device that has no room
 def test_what_is_drawn_is_a_plan_and_decisions_that_lead_to_it_are_found_again(seed: int) -> None:
@@ -68,7 +69,7 @@ def test_what_is_drawn_is_a_plan_and_decisions_that_lead_to_it_are_found_again(s
     assert not list(followed)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10, 5), deadline=None)
 @given(SEEDS)
 def test_decisions_are_rated_together_as_they_are_alone(seed: int) -> None:
     taken = POLICY.draw(POLICY.view(chain(seed)), np.random.default_rng(seed))[1]

@@ -16,7 +16,7 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.engine import Engine
 from graphs.foundation.errors import InputError
-from graphs.foundation.items import ThisProcess, Threads, opened
+from graphs.foundation.items import ThisProcess, Threads
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.distinct import distinct
@@ -31,7 +31,6 @@ from training.learning.labels.schedule import LabelSchedule
 from training.learning.ppo import PpoTrainer
 from training.learning.rollouts import PpoProblem
 from training.runs.checkpoint import restore_trainer, save_trainer
-from training.runs.resources import SHARED
 
 SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1)
 
@@ -134,8 +133,6 @@ def test_labels_do_not_depend_on_what_searches_them() -> None:
 
     one_after_another = labels(ThisProcess())
     assert labels(Threads()) == one_after_another
-    with opened(2, SHARED) as two_processes:
-        assert labels(two_processes) == one_after_another
 
 
 def test_a_label_is_searched_ever_less_often_where_that_is_in_vain() -> None:

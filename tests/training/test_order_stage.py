@@ -34,6 +34,13 @@ PLACING = Recipe(
 ORDERING = replace(PLACING, network=f"{NETWORK},orders=true", order=OrderStage(updates=7))
 
 
+@pytest.fixture(scope="module")
+def ordering(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The folder of a run with the stage, and its policy."""
+    folder = tmp_path_factory.mktemp("ordering")
+    return folder, train(ORDERING, out=folder, seed=3).policy
+
+
 def of_head(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: weight for name, weight in state.items() if name.startswith("order_head.")}
 
@@ -43,30 +50,32 @@ def learned(policy: Any) -> dict[str, torch.Tensor]:
     return state
 
 
-def test_the_policy_places_as_without_the_stage_and_its_head_has_learned(tmp_path: Path) -> None:
-    placing = learned(train(PLACING, out=tmp_path / "placing", seed=3).policy)
-    ordering = learned(train(ORDERING, out=tmp_path / "ordering", seed=3).policy)
-    assert placing.keys() | of_head(ordering).keys() == ordering.keys()
-    assert all(torch.equal(ordering[name], weight) for name, weight in placing.items())
+def test_the_policy_places_as_without_the_stage_and_its_head_has_learned(
+    ordering: tuple[Path, Any], tmp_path: Path
+) -> None:
+    placing, both = learned(train(PLACING, out=tmp_path, seed=3).policy), learned(ordering[1])
+    assert placing.keys() | of_head(both).keys() == both.keys()
+    assert all(torch.equal(both[name], weight) for name, weight in placing.items())
     new = of_head(SequentialPolicy.new(ORDERING.network, 3).state_dict())
-    assert any(not torch.equal(ordering[name], weight) for name, weight in new.items())
+    assert any(not torch.equal(both[name], weight) for name, weight in new.items())
     for file in ("metrics.jsonl", "validation.jsonl"):
-        assert (tmp_path / "placing" / file).read_bytes() == (tmp_path / "ordering" / file).read_bytes()
+        assert (tmp_path / file).read_bytes() == (ordering[0] / file).read_bytes()
 
 
-def test_a_run_says_how_long_it_learned_to_order(tmp_path: Path) -> None:
-    train(ORDERING, out=tmp_path, seed=3)
-    meta = load_meta(tmp_path)
+def test_a_run_says_how_long_it_learned_to_order(ordering: tuple[Path, Any]) -> None:
+    folder, _ = ordering
+    meta = load_meta(folder)
     assert (meta.updates, meta.order_updates, meta.simulations) == (4, 7, (4 + 7) * 3 * 4)
-    lines = [json.loads(line) for line in (tmp_path / "order" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "order" / "metrics.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines] == list(range(1, 8))
-    assert "4 updates by PPO, then 7 of its order head alone" in (tmp_path / "card.md").read_text()
+    assert "4 updates by PPO, then 7 of its order head alone" in (folder / "card.md").read_text()
 
 
 @pytest.mark.parametrize(("update", "updates"), [(3, 4), (6, 7)], ids=["placing", "ordering"])
-def test_what_is_stopped_resumes_to_the_same_end(update: int, updates: int, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(ORDERING, out=whole, seed=3)
+def test_what_is_stopped_resumes_to_the_same_end(
+    update: int, updates: int, ordering: tuple[Path, Any], tmp_path: Path
+) -> None:
+    (whole, _), parts = ordering, tmp_path / "parts"
     stopped = ORDERING if updates == 7 else replace(ORDERING, order=OrderStage(updates=2))
     with stopped_after(update, updates):
         train(stopped, out=parts, seed=3)
@@ -133,11 +142,11 @@ def test_other_trainers_have_no_such_stage() -> None:
         Recipe(placer="placeto", network="placeto", order=OrderStage(updates=1))
 
 
-def test_a_loaded_policy_orders_as_it_learned(tmp_path: Path) -> None:
-    trained = train(ORDERING, out=tmp_path, seed=3).policy
-    policy, problem = load_policy(tmp_path, SequentialPolicy)[0], Problem(random_graph(12, seed=1), toy_cluster(2))
+def test_a_loaded_policy_orders_as_it_learned(ordering: tuple[Path, Any]) -> None:
+    folder, trained = ordering
+    policy, problem = load_policy(folder, SequentialPolicy)[0], Problem(random_graph(12, seed=1), toy_cluster(2))
     placements = policy.candidates(problem, 2, 0)
-    found = [each.likely_orders(problem, placements) for each in (policy, trained) if each is not None]
+    found = [each.likely_orders(problem, placements) for each in (policy, trained)]
     assert found[0] is not None
     assert found[1] is not None
     assert found[0].tobytes() == found[1].tobytes()

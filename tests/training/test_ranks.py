@@ -33,11 +33,11 @@ RECIPE = Recipe(
     network=f"{NETWORK},orders=true",
     problems=PROBLEMS,
     validation=Validation(every=2, problems=3, averaging=0.5),
-    ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log", shards=2),
+    ppo=Ppo(updates=4, problems_per_update=3, samples=4, reward="log", shards=2),
     imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1),
-    order=OrderStage(updates=3),
+    order=OrderStage(updates=2),
 )
-# What torchrun starts: a checkpoint every second update, and rank 1 killed in the fifth, the first time.
+# What torchrun starts: a checkpoint every second update, and rank 1 killed in the fourth, the first time.
 SCRIPT = """
 import os
 import signal
@@ -51,7 +51,7 @@ update = PpoTrainer.update
 
 
 def killed(self):
-    if self.updates == 4 and self.ranks.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if self.updates == 3 and self.ranks.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         open(os.environ["KILLED"], "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
     return update(self)
@@ -93,7 +93,7 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: 
     for name, value in wanted.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=rounding(name), msg=name)
     lines = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("alone", "ranks")]
-    assert len(lines[0]) == len(lines[1]) == 6
+    assert len(lines[0]) == len(lines[1]) == 4
     for ours, theirs in zip(*lines, strict=True):
         assert json.loads(theirs) == pytest.approx(json.loads(ours), rel=1e-4)
     kept = load_file(tmp_path / "ranks" / "policy.safetensors")

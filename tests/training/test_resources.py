@@ -30,8 +30,8 @@ LABELLED = Recipe(
     network=NETWORK,
     problems=ProblemSet(world=WORLD),
     validation=Validation(every=2, problems=3, averaging=0.5),
-    ppo=Ppo(updates=3, problems_per_update=3, samples=4, reward="log"),
-    imitation=Imitation(simulations=40, updates=3, weight=0.1, again=1),
+    ppo=Ppo(updates=2, problems_per_update=3, samples=4, reward="log"),
+    imitation=Imitation(simulations=40, updates=2, weight=0.1, again=1),
 )
 ON_CARDS = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
 

@@ -29,7 +29,7 @@ RECIPE = Recipe(
     placer="sequential",
     network=NETWORK,
     problems=ProblemSet(world=TINY),
-    ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log"),
+    ppo=Ppo(updates=4, problems_per_update=3, samples=4, reward="log"),
     imitation=Imitation(simulations=20, updates=2, weight=0.1),
 )
 LABELLED = replace(RECIPE, imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1))
@@ -52,7 +52,7 @@ def names(chosen: list[Any]) -> list[str]:
 
 def test_a_run_that_was_stopped_meets_the_same_problems_and_ends_alike(tmp_path: Path) -> None:
     whole = train(LABELLED, out=tmp_path / "whole", seed=3)
-    with stopped_after(3, 6):
+    with stopped_after(2, 4):
         train(LABELLED, out=tmp_path / "resumed", seed=3)
     resumed = train(LABELLED, out=tmp_path / "resumed", seed=3, resume=True)
     assert torch.equal(weights(whole), weights(resumed))

@@ -10,6 +10,7 @@ from envs.expansion.expanded import Expansion, Role
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.divided_computing import Sharded, Whole
 from tests.envs.expansion.divided_graphs import Net, convolutions, mlp, random_split
 from tests.oracle.toys import toy_cluster
@@ -31,7 +32,7 @@ def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1,
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(examples(30, 10)))
 def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     micro_batches = 1 + seed % 2
     net = mlp([8, 4, 8][: 2 + seed % 3], 8 * micro_batches)
@@ -40,7 +41,7 @@ def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tup
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12, 6)))
 def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     """Over features, or over the batch, forward and backward: each shard goes on with the sum over all."""
     micro_batches = 1 + seed % 2
@@ -54,7 +55,7 @@ def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...],
 
 
 @pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,)])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(examples(30, 10)))
 def test_convolutions_are_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     """Windows read halos, and write gradients that overlap."""
     net = convolutions(4, [4, 4, 4], 4)

@@ -24,6 +24,7 @@ from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.placed_models.models import loss_of, random_run
 from tests.graphs.custom_functions import Doubled, Flat, InPlace, Reversal, Rounded, Swish
 
@@ -102,7 +103,7 @@ def trained(model: nn.Module, steps: int = 5) -> Any:
     return found, model.state_dict()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 8), deadline=None)
 @given(
     steps=st.lists(st.sampled_from(list(STEPS)), min_size=1, max_size=4), seed=st.integers(0, 99), defer=st.booleans()
 )

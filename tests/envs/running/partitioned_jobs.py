@@ -29,7 +29,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.envs.placed_models.models import BATCH, MLP, MODELS, Made
 
-STEPS = 5
+STEPS = 3
 EPSILON = 1e-2  # of Adam: far larger than the rounding of gradients, by which it would divide where these are zero
 
 Arrays = dict[str, NDArray[Any]]

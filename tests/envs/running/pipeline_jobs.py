@@ -30,7 +30,7 @@ from tests.envs.running.trained_models import STOPPED, stopped
 from tests.graphs.gradient_stops import OWN
 
 NAMES = (*STOPPED, *(f"own: {name}" for name in OWN))  # of models of rows
-SAMPLES, STEPS, RATE, PROCESSES = 8, 5, 1e-3, 4
+SAMPLES, STEPS, RATE, PROCESSES = 8, 3, 1e-3, 4
 Arrays = dict[str, np.ndarray]
 
 

@@ -21,7 +21,7 @@ from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.running.trained_models import batch_of, called, example_of, program_of
 
-STEPS = 5
+STEPS = 3
 # Adam divides by what a gradient has been, plus eps: where the gradient is rounding noise, with an eps of 1e-8, a step
 # is as long as any, in a direction that the noise decides. With this one noise of 1e-7 moves a weight by 1e-6.
 ADAM = Adam(rate=1e-2, eps=1e-3)

@@ -55,7 +55,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "cluster", "placer"), CASES, ids=lambda each: getattr(each, "name", each))
-def test_five_steps_of_adam_are_those_of_the_model_itself(
+def test_three_steps_of_adam_are_those_of_the_model_itself(
     name: str, cluster: str, placer: Placer, workers: Workers
 ) -> None:
     _, plan = planned(name, cluster, placer)

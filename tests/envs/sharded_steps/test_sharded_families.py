@@ -20,16 +20,21 @@ from tests.envs.sharded_steps.small_models import Trained
 from tests.graphs.notation.test_factored import SMALL, small_model
 from tests.oracle.toys import toy_cluster
 
+MANY_OPS = {"gnmt", "xlnet"}
+CASES = [
+    *(pytest.param(family, (2, 2), marks=pytest.mark.slow if family in MANY_OPS else ()) for family in SMALL),
+    *((family, (2,)) for family in sorted(MANY_OPS)),
+]
 
-@pytest.mark.parametrize("family", SMALL)
-def test_a_family_divided_at_random_is_the_model(family: str) -> None:
+
+@pytest.mark.parametrize(("family", "mesh"), CASES)
+def test_a_family_divided_at_random_is_the_model(family: str, mesh: tuple[int, ...]) -> None:
     builder, forward, module, inputs = small_model(family)
     graph, given = training_step(forward), builder.given()
     loss = module(*inputs).sum()
     weights = [given[-1 - number] for number in range(len(graph.weights))]
     gradients = [each.to_dense() for each in torch.autograd.grad(loss, weights)]
     whole = Trained(graph, {number: each.detach() for number, each in given.items()}, loss.detach(), gradients)
-    mesh = (2, 2)
     split = divided_at_random(graph, mesh, np.random.default_rng(0))
     devices = tuple(range(math.prod(mesh)))
     plan = Plan((devices,) * len(graph), "", Schedule(all_reduce="direct"), split, mesh)

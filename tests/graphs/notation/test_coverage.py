@@ -8,9 +8,12 @@ from tests.graphs.notation.coverage import coverage, described_ops
 from tests.oracle.toys import random_graph
 
 FAMILIES = by_name.built_in("graphs.families")
+LARGE = {"amoebanet", "nasnet"}  # whose operators others have too
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(each, marks=pytest.mark.slow if each in LARGE else ()) for each in FAMILIES]
+)
 def test_at_least_99_per_cent_of_the_work_of_a_family_is_described(family: str) -> None:
     found = coverage(load_graph(family))
     print(f"{family:16} {found.flops:7.2%} of FLOPs {found.bytes_accessed:8.2%} of bytes; not {found.missing}")
