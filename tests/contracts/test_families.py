@@ -20,6 +20,24 @@ SMALL = {  # knobs that make each family's configurations quick to capture; `mak
     "transformer_xl": "sequence=32", "vit": "layers=2", "wavenet": "layers=4", "xlnet": "layers=2",
 }  # fmt: skip
 
+RELEASED = {  # parameters as released: by Meta, OpenAI, torchvision and timm; BERT in transformers' BertForMaskedLM
+    "llama:llama-7b": 6_738_415_616,
+    "llama:llama-13b": 13_015_864_320,
+    "transformer:gpt2": 124_439_808,
+    "transformer:gpt2-medium": 354_823_168,
+    "transformer:gpt2-xl": 1_557_611_200,
+    "bert:bert-base": 109_514_298,
+    "bert:bert-large": 335_174_458,
+    "vgg:vgg-19": 143_667_240,
+    "vit:vit-base": 86_567_656,
+    "vit:vit-large": 304_326_632,
+    "resnet:resnet-50": 25_557_032,
+    "resnet:resnet-152": 60_192_808,
+    "resnet:se-resnext-50": 27_559_896,
+    "resnet:se-resnext-101": 48_955_416,
+    "inception_v3:inception-v3": 27_161_264,
+}
+
 
 def knobs(family: str, which: str) -> list[dict[str, str]]:
     listed: tuple[str, ...] = by_name.constants("graphs.families", family)[which]
@@ -68,6 +86,12 @@ def test_its_configurations_have_the_parameters_that_were_published(family: str)
     for name, published in constants.get("PARAMETERS", {}).items():
         module, _ = by_name.build("graphs.families", f"{family}:{name}")
         assert sum(parameter.numel() for parameter in module.parameters()) == pytest.approx(published, rel=0.02)
+
+
+def test_released_models_have_their_very_parameters() -> None:
+    for spec, count in RELEASED.items():
+        module, _ = by_name.build("graphs.families", spec)
+        assert sum(parameter.numel() for parameter in module.parameters()) == count, spec
 
 
 @pytest.mark.parametrize("name", ["amoebanet", "nasnet"])

@@ -13,7 +13,7 @@ from evaluation.comparing.compare import compare
 from evaluation.records.journal import plans
 from evaluation.records.provenance import Provenance, problems_sha256
 from evaluation.studies.pieces import PROVENANCE, keep_size
-from graphs.foundation.machine import library_versions
+from graphs.foundation.machine import library_versions, processor_name
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating
 from tests.oracle.toys import toy_cluster, toy_graph
@@ -90,3 +90,10 @@ def test_a_study_says_each_time_what_goes_on_with_it(tmp_path: Path, monkeypatch
         keep_size(tmp_path, size)
     lines = (tmp_path / PROVENANCE).read_bytes().splitlines()
     assert [msgspec.json.decode(line, type=Provenance).command for line in lines] == ["placelab one", "placelab other"]
+
+
+def test_the_processor_is_named_as_the_system_names_it() -> None:
+    known = Path("/proc/cpuinfo")
+    if not known.is_file() or "model name" not in known.read_text():
+        pytest.skip("the system does not say")
+    assert f"model name\t: {processor_name()}\n" in known.read_text()

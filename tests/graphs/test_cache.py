@@ -312,6 +312,17 @@ def test_all_of_placelab_that_decides_a_graph_is_in_the_key() -> None:
     assert len(seen) > 20
 
 
+def test_a_digest_of_sources_is_of_the_content_of_each(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    digests = set()
+    for content in (("a", "b"), ("b", "a"), ("ab", ""), ("a", "c")):
+        for file, text in zip((one, other), content, strict=True):
+            file.write_text(text)
+        digests.add(sources.digest_of([one, other]))
+    assert len(digests) == 4
+    assert sources.digest_of([other, one]) not in digests
+
+
 def the_entry() -> Path:
     [file] = cache_folder("captures").glob("*.capture")
     return file

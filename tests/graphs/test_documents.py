@@ -1,6 +1,7 @@
 """Whatever a file holds, reading it gives a structure or one sentence."""
 
 import gzip
+import json
 import os
 import zlib
 from pathlib import Path
@@ -19,6 +20,13 @@ class Paper(msgspec.Struct):
 
     version: int
     seconds: float = 0.0
+
+
+class Binder(msgspec.Struct):
+    """A document with entries by name."""
+
+    version: int
+    papers: dict[str, Paper]
 
 
 def read(path: Path) -> Paper:
@@ -58,6 +66,14 @@ def test_what_is_no_such_document_is_refused_in_one_sentence(
     assert str(refusal.value).startswith(str(tmp_path / name))
     assert sentence in str(refusal.value)
     assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize("wrong", range(5))
+def test_the_entry_that_is_wrong_is_named(wrong: int, tmp_path: Path) -> None:
+    papers = {f"p{number}": {"version": 1, "seconds": "x" if number == wrong else 1.0} for number in range(5)}
+    (tmp_path / "a.json").write_text(json.dumps({"version": 1, "papers": papers}))
+    with pytest.raises(InputError, match=rf"papers\.p{wrong}\.seconds: expected a number, got a text"):
+        read_document(tmp_path / "a.json", Binder, version=1, remedy="write one")
 
 
 def test_a_compressed_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """How each op of a captured graph is run alone."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from graphs.capture.op_calls import TensorLike, distinct_ops, load_calls
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Phase
 
 TWO_TOWERS = f"{Path(__file__).parents[1] / 'fixtures' / 'user_module.py'}:two_towers"
 RNNLM = "rnnlm:layers=1,steps=3,hidden=4,batch=2,vocabulary=8"
@@ -57,6 +60,29 @@ def test_an_unrolled_step_repeats_the_same_distinct_ops() -> None:
     assert len(distinct) == pytest.approx(len(distinct_ops(few)), abs=3)
     names = [name for op in distinct for name in op.names]
     assert sorted(names) == sorted(name for name, call in zip(many.graph.names, many.calls, strict=True) if call)
+
+
+def test_a_backward_op_is_compared_with_its_forward_op_by_flops_or_else_by_bytes() -> None:
+    captured = load_calls(TWO_TOWERS)  # whose backward ops cost as much as the forward ops
+    graph = captured.graph
+    is_back = graph.phase == Phase.BACKWARD
+    dearer = replace(
+        graph,
+        flops=graph.flops * np.where(is_back, 3, 1),
+        bytes_accessed=graph.bytes_accessed * np.where(is_back, 5, 1),
+    )
+    times = {op.call.kind: op.times_forward for op in distinct_ops(replace(captured, graph=dearer))}
+    assert {kind: times[kind] for kind in times if kind != "update"} == {
+        "aten.mm": 1,
+        "aten.mul": 1,
+        "aten.addmm": 1,
+        "loss": 1,
+        "aten.addmm.grad": 3,
+        "aten.addmm.grad_weight": 3,
+        "aten.mm.grad_weight": 3,
+        "loss.grad": 5,
+        "aten.mul.grad": 5,
+    }
 
 
 def test_an_index_points_at_a_row_of_its_table() -> None:

@@ -20,3 +20,13 @@ def test_a_graph_of_one_order_has_the_ideals_of_that_order() -> None:
     assert every is not None
     assert members(every) == members(Ideals.chain([2, 0, 1]))
     assert Ideals.all(3, np.zeros((0, 2), np.int64), 7) is None, "three nodes that wait for nothing have eight"
+
+
+def test_sets_of_many_nodes_are_of_several_words() -> None:
+    order = np.random.default_rng(0).permutation(130).tolist()
+    chain = Ideals.chain(order)
+    assert chain.masks.shape == (131, 3)
+    for count, words in enumerate(chain.masks.tolist()):
+        held = {node for node in range(192) if words[node // 64] >> node % 64 & 1}
+        assert held == set(order[:count])
+    assert Ideals.chain(range(64)).masks.shape == (65, 1)

@@ -127,9 +127,11 @@ def test_a_search_that_was_stopped_ends_where_it_would_have_ended(
     assert (again.plan, again.curve, again.simulations) == (whole.plan, whole.curve, 400)
 
 
-def test_levels_change_what_is_found_only_where_there_are_several() -> None:
+def test_levels_change_what_is_found_only_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = problem_of(COARSEST * RATIO - 1), problem_of(200)
     assert len(levels_of(few)) == 1
     for problem, same in ((few, True), (many, False)):
         plans = [Annealing(levels=levels).place(problem, seed=1, budget=300).plan for levels in (True, False)]
         assert (plans[0] == plans[1]) == same
+    monkeypatch.setattr("placers.annealing.levels_of", lambda problem: (problem,))
+    assert Annealing().place(many, seed=1, budget=300).plan == plans[1]  # as without them

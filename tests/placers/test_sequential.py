@@ -26,7 +26,7 @@ from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
-from placers.learned.sequential.rollout import roll_out
+from placers.learned.sequential.rollout import _draw, roll_out
 from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
@@ -236,11 +236,22 @@ def test_every_feature_is_written_in_every_pass(before: int) -> None:
     assert not [name for index, name in enumerate(FEATURES) if np.isnan(rollouts.features[..., index]).any()]
 
 
+def test_a_device_is_drawn_as_often_as_its_score_says() -> None:
+    """In proportion to exp(score / temperature), among those that are allowed."""
+    score, allowed, temperature = np.array([0.5, 3.0, -1.0, 1.5]), np.array([True, False, True, True]), 0.7
+    uniforms = (np.arange(10_000) + 0.5) / 10_000
+    drawn = [_draw(score, allowed, uniform, temperature) for uniform in uniforms.tolist()]
+    weights = np.exp(score / temperature) * allowed
+    assert np.bincount(drawn, minlength=4) / 10_000 == pytest.approx(weights / weights.sum(), abs=1e-3)
+
+
 def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
     embedding, mask = torch.randn(2, 10, 8), torch.ones(2, 10, dtype=torch.bool)
     mask[1, 3:] = False
     whole = attend(layer, embedding, mask)
+    torch.testing.assert_close(whole[0], layer(embedding[:1])[0])
+    torch.testing.assert_close(whole[1, :3], layer(embedding[1:, :3])[0])
     monkeypatch.setattr("placers.learned.sequential.encoder.SEGMENT", 4)
     parts = attend(layer, embedding, mask)
     assert torch.isfinite(parts).all()

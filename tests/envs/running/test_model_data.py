@@ -153,3 +153,28 @@ def test_tensors_in_objects_are_inputs_by_their_number(tmp_path: Path) -> None:
     for what, sentence in (("large", r"input 0 is torch.float32 of shape \(5, 3\)"), ("other", "input 0 is tensor")):
         with pytest.raises(InputError, match=sentence):
             next(batches(example, f"{tmp_path}/model.py:{what}"))
+
+
+GIVEN = """
+import torch
+
+def model():
+    table, scale = torch.arange(3.0), torch.tensor(2.0)
+    tokens, mask = torch.arange(16), torch.arange(1.0, 33.0).reshape(16, 2)
+    return torch.nn.Linear(2, 2), (tokens, mask, table, scale, tokens)
+"""
+
+
+def test_each_step_has_the_samples_in_another_order_and_their_inputs_together(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(GIVEN)
+    drawn = batches(seeded_example(f"{tmp_path}/model.py:model", 0))
+    orders = set()
+    for batch in (next(drawn) for _ in range(4)):
+        tokens, mask, table, scale, again = batch.values()
+        assert sorted(tokens.tolist()) == list(range(16))
+        assert torch.equal(mask, torch.stack([2.0 * tokens + 1, 2.0 * tokens + 2], dim=1))
+        assert again is tokens
+        assert table.tolist() == [0, 1, 2]
+        assert scale == 2
+        orders.add(tuple(tokens.tolist()))
+    assert len(orders) == 4

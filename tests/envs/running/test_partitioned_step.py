@@ -5,9 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import distributed
 
 from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
+from envs.running.dry_step import _alone
 from envs.running.partitioned.parts_of_dtensors import OnParts
 from envs.running.processes import Workers
 from envs.simulation.simulator import simulate
@@ -105,6 +107,27 @@ def test_a_view_that_memory_does_not_allow_is_a_copy_which_cannot_be_changed_in_
         torch.ops.aten.view.default(x.contiguous(), [6]).add_(1)
         with pytest.raises(RuntimeError, match="shape"):
             torch.ops.aten.view.default(x, [5])
+
+
+def test_what_a_device_receives_in_collectives_by_hand() -> None:
+    """On four devices, of 32 bytes on each; a quarter of what is to be there need not be sent."""
+    part, functional = torch.zeros(8), torch.ops._c10d_functional
+    with _alone(4), OnParts() as parts:
+        assert distributed.group.WORLD is not None
+        group = distributed.group.WORLD.group_name
+        for sent in (
+            functional.all_reduce(part, "sum", group),
+            functional.all_gather_into_tensor(part, 4, group),
+            functional.reduce_scatter_tensor(part, "sum", 4, group),
+            functional.all_to_all_single(part, [2] * 4, [2] * 4, group),
+        ):
+            functional.wait_tensor(sent)
+    assert [(each.name, each.devices, each.size) for each in parts.collectives] == [
+        ("all_reduce", 4, 2 * 32 * 3 / 4),
+        ("all_gather_into_tensor", 4, 128 * 3 / 4),
+        ("reduce_scatter_tensor", 4, 32 * 3 / 4),
+        ("all_to_all_single", 4, 32 * 3 / 4),
+    ]
 
 
 def test_gradients_of_mean_losses_are_those_of_whole_tensors(workers: Workers) -> None:

@@ -87,6 +87,18 @@ def test_what_goes_wrong_is_one_sentence_and_the_next_job_starts_anew(
     assert workers.run(Sum((1.0, 1.0))) == [2.0, 2.0]
 
 
+def test_why_processes_cannot_be_started_is_said_in_the_last_words_that_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho one thing\necho '  no room is left  '\necho ' '\nexit 1\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with Workers(["cpu"]) as workers, pytest.raises(ProcessError) as raised:
+        workers.run(about)
+    assert str(raised.value) == "the processes could not be started: no room is left"
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize("by", ["interrupt", pytest.param("kill", marks=pytest.mark.slow)])
 def test_no_process_is_left_when_the_one_that_started_them_is_gone(by: str) -> None:

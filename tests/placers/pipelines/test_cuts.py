@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,10 +14,14 @@ from hypothesis import strategies as st
 
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
+from envs.plans.schedule import BUCKET_BYTES
 from graphs.cluster import Cluster, Device
+from graphs.op_graph import Floats
 from graphs.problem import Problem
+from placers.pipelines.cuts import BOUNDS, CutFormula, StagePlaces
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import LONG, NEAR, Proposer
+from placers.pipelines.stage_costs import StageCosts
 from tests.papers.test_dapple import chain_of
 
 LAYERS = 7
@@ -130,3 +136,184 @@ def test_buffers_are_as_long_as_what_is_written_to_them() -> None:
         assert proposer.formula.estimates(found)[0] == pytest.approx(proposer.cut(((0,),) * stages, 2).seconds)
     with pytest.raises(ValueError, match=f"{LAYERS} layers cannot be cut into {LAYERS + 1} stages"):
         proposer.cut(((0,),) * (LAYERS + 1), 2)
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds of a stage, and how full its devices are, in plain Python."""
+
+    forward: float
+    backward: float
+    update: float  # with the sum of gradients
+    there: float
+    back: float
+    sending: float  # of the busier way
+    filled: float
+
+
+@dataclass(frozen=True)
+class PlainFormula:
+    """The formula as `placers.pipelines.cuts` states it, for layers and places that are drawn."""
+
+    costs: StageCosts
+    places: StagePlaces
+    micro_batches: int
+
+    @classmethod
+    def drawn(cls, seed: int, stages: int, micro_batches: int) -> PlainFormula:
+        """Layers on two kinds of devices; some weights, outputs and places are none."""
+        rng = np.random.default_rng(seed)
+
+        def some(low: float, high: float, *shape: int) -> Floats:
+            return np.asarray(rng.uniform(low, high, shape) * (rng.random(shape) < 0.7))
+
+        def before(values: Floats) -> Floats:
+            return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
+
+        seconds = [before(some(low, high, 2, LAYERS)) for low, high in ((4, 9), (0, 1), (5, 18), (0, 1), (0, 5))]
+        held = [before(some(0, most, LAYERS)) for most in (2 * BUCKET_BYTES, 9, 9)]
+        passing = [some(0, 60, LAYERS + 1, LAYERS + 1) for _ in range(2)]  # enough to fill a device
+        has_kind = rng.random((stages, 2)) < 0.5
+        has_kind[~has_kind.any(axis=1)] = True
+        turns = rng.random() < 0.5
+        replicas = rng.integers(1, 4, stages).astype(np.float64)
+        latency, per_byte = some(0, 1, 2, stages), some(0, 0.2, 4, stages)
+        places = StagePlaces(
+            has_kind,
+            np.ones(stages) if turns else 1 / replicas,
+            replicas if turns else np.ones(stages),
+            rng.uniform(10, 90, stages),
+            rng.integers(1, micro_batches + 1, stages).astype(np.float64),
+            latency[0],
+            per_byte[0],
+            per_byte[1],
+            latency[1],
+            per_byte[2],
+            per_byte[3],
+            some(0, 2, stages),
+            some(0, 4 / BUCKET_BYTES, stages),
+            rng.random(stages) < 0.4,
+        )
+        return cls(StageCosts(*seconds, *held, *passing), places, micro_batches)
+
+    def stage(self, stage: int, first: int, end: int) -> StageTimes:
+        """Of a stage that has the layers from one to before another."""
+        costs, places, count = self.costs, self.places, self.micro_batches
+        share, again = places.share[stage] / count, places.recompute[stage]
+        forward, backward, update = [], [], []
+        for kind in np.flatnonzero(places.has_kind[stage]):
+            of = (costs.forward, costs.forward_fixed, costs.backward, costs.backward_fixed, costs.update)
+            there, there_fixed, back, back_fixed, updating = (table[kind, end] - table[kind, first] for table in of)
+            forward.append(there * share + there_fixed)
+            backward.append(back * share + back_fixed + (forward[-1] if again else 0.0))
+            update.append(updating)
+        summed, summing = costs.weights[end] - costs.weights[first], 0.0
+        if summed > 0:  # the last bucket is complete when the backward pass ends, the others are summed meanwhile
+            buckets = math.ceil(summed / BUCKET_BYTES)
+            whole = places.sum_latency[stage] + places.sum_per_byte[stage] * summed
+            summing = max(whole / buckets, whole - max(backward) * (buckets - 1) / buckets)
+        sent, returned = costs.entering[first, end] / count, costs.leaving[first, end] / count
+        ways = [
+            (latency[stage] + each[stage] * size, latency[stage] + busy[stage] * size) if size > 0 else (0.0, 0.0)
+            for size, latency, each, busy in (
+                (sent, places.forward_latency, places.forward_per_byte, places.forward_busy),
+                (returned, places.backward_latency, places.backward_per_byte, places.backward_busy),
+            )
+        ]
+        kept, enters = (costs.kept[end] - costs.kept[first]) * share, costs.entering[first, end] * share
+        waiting = enters * places.flying[stage] + kept if again else kept * places.flying[stage]
+        filled = (costs.held[end] - costs.held[first] + waiting) / places.limit[stage]
+        return StageTimes(
+            max(forward),
+            max(backward),
+            max(update) + summing,
+            ways[0][0],
+            ways[1][0],
+            max(ways[0][1], ways[1][1]),
+            filled,
+        )
+
+    def stages(self, cuts: Sequence[int]) -> list[StageTimes]:
+        """Of all stages."""
+        return [self.stage(stage, *ends) for stage, ends in enumerate(itertools.pairwise(cuts))]
+
+    def slowest(self, cuts: Sequence[int]) -> float:
+        """Seconds of each of many micro-batches, with its share of the update."""
+        times = [0.0]
+        for each, rate in zip(self.stages(cuts), self.places.rate.tolist(), strict=True):
+            times += [(each.forward + each.backward) / rate + each.update / self.micro_batches, each.sending]
+        return max(times)
+
+    def one(self, cuts: Sequence[int]) -> float:
+        """Seconds of one micro-batch, forward and back."""
+        return sum(each.forward + each.backward + each.there + each.back for each in self.stages(cuts))
+
+    def fullest(self, cuts: Sequence[int]) -> float:
+        """What the fullest device needs over what it has."""
+        return max(each.filled for each in self.stages(cuts))
+
+    def step(self, cuts: Sequence[int]) -> float:
+        """Seconds of a step."""
+        stages, times, ended = self.stages(cuts), list[float](), list[float]()
+        for number, each in enumerate(stages):
+            before, after = stages[:number], stages[number + 1 :]
+            up = sum(e.forward + e.backward + e.there + e.back for e in before) + each.there + each.back
+            down = sum(e.forward + e.backward + e.there + e.back for e in after)
+            count, flying = self.micro_batches / float(self.places.rate[number]), float(self.places.flying[number])
+            times.append(up + count * (each.forward + each.backward) + max(0, down - (flying - 1) * each.forward))
+            late = count * each.forward + max(count - flying, 0) * each.backward + down + each.backward
+            times += [up + late, self.one(cuts) + (self.micro_batches - 1) * each.sending]
+            ended.append(sum(e.backward for e in before) + sum(e.back for e in stages[: number + 1]))
+        return max(max(times) - earlier + each.update for earlier, each in zip(ended, stages, strict=True))
+
+    def all_cuts(self) -> list[tuple[int, ...]]:
+        """Those that keep to the memory."""
+        inner = itertools.combinations(range(1, LAYERS), len(self.places.share) - 1)
+        return [cuts for each in inner if self.fullest(cuts := (0, *each, LAYERS)) <= 1]
+
+
+drawn_formulas = st.builds(PlainFormula.drawn, st.integers(0, 9999), st.integers(1, 4), st.sampled_from([1, 2, 5, 8]))
+
+
+@given(plain=drawn_formulas)
+def test_the_formula_is_the_one_that_is_stated(plain: PlainFormula) -> None:
+    formula = CutFormula(plain.costs)
+    for cuts in itertools.islice(itertools.combinations(range(1, LAYERS), len(plain.places.share) - 1), 9):
+        ends = (0, *cuts, LAYERS)
+        seconds, full = formula.estimated(plain.places, np.array(ends), plain.micro_batches)
+        assert seconds == pytest.approx(plain.step(ends), rel=1e-9)
+        assert full == pytest.approx(plain.fullest(ends), rel=1e-9)
+        filled = formula.filled(plain.places, np.array(ends), plain.micro_batches)
+        assert filled == pytest.approx([each.filled for each in plain.stages(ends)], rel=1e-9)
+
+
+@given(plain=drawn_formulas)
+def test_quick_cuts_have_the_fastest_slowest_stage(plain: PlainFormula) -> None:
+    found, seconds, full = CutFormula(plain.costs).cut(plain.places, plain.micro_batches, thorough=False)
+    every = plain.all_cuts()
+    assert np.isfinite(seconds) == bool(every)
+    if every:
+        least = min(plain.slowest(cuts) for cuts in every)
+        assert plain.slowest(found) == pytest.approx(least, rel=1e-9)
+        assert seconds == pytest.approx(plain.step(found), rel=1e-9)
+        assert full == pytest.approx(plain.fullest(found), rel=1e-9)
+
+
+@given(plain=drawn_formulas)
+def test_thorough_cuts_are_the_best_of_all_bounds_and_no_move_makes_them_better(plain: PlainFormula) -> None:
+    found, seconds, _ = CutFormula(plain.costs).cut(plain.places, plain.micro_batches, thorough=True)
+    every = plain.all_cuts()
+    if not every:
+        assert seconds == np.inf
+        return
+    assert seconds == pytest.approx(plain.step(found), rel=1e-9)
+    assert tuple(found) in every
+    least = min(plain.slowest(cuts) for cuts in every)
+    for bound in BOUNDS:
+        within = [cuts for cuts in every if plain.slowest(cuts) <= bound * least * (1 + 2e-9)]
+        assert seconds <= plain.step(min(within, key=plain.one)) * (1 + 1e-9)
+    for place in range(1, len(found) - 1):
+        for by in (-3, -2, -1, 1, 2, 3):
+            moved = (*found[:place], found[place] + by, *found[place + 1 :])
+            if moved in every:
+                assert seconds <= plain.step(moved) * (1 + 2e-9)

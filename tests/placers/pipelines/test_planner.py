@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.objectives import evaluate_objective
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.simulation.simulator import simulate
@@ -21,7 +22,9 @@ from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.annealing import Annealing
-from placers.pipelines.pipeline_evaluator import OpEvaluator
+from placers.pipelines.budget import spending
+from placers.pipelines.merit import INVALID
+from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.planner import Planner
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.drawn import examples
@@ -191,6 +194,25 @@ def test_where_only_placements_make_sense_it_is_one() -> None:
     assert any("op placements only, since op 'op0' may only run on gpu:0" in note for note in result.notes)
     pipelined = Problem(random_graph(12, seed=6), toy_cluster(3), objective="max-load")
     assert QUICK.place(pipelined, budget=30).plan.is_placement
+
+
+def test_pipelines_with_too_many_copies_of_ops_are_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = chain(3, 4, [1.0] * 4)
+    layers = Layers.of(problem, 4)
+    pipeline = LayerPipeline((LayerStage(0, 1, (0,)), LayerStage(1, 4, (1, 2, 3))), micro_batches=5)
+    copies = 5 * sum(map(len, pipeline.plan(problem, layers).devices))
+    once = LayerPipeline((LayerStage(0, 4, (0,)),))
+    with spending(99, "pipelines") as spent:
+        for most, tried, is_simulated in (
+            (4 * copies, pipeline, True),  # on each of four devices
+            (4 * copies - 1, pipeline, False),
+            (0, once, True),
+        ):
+            monkeypatch.setattr("placers.pipelines.size.MOST_SECONDS", most)
+            before = spent.simulations
+            merit = PipelineEvaluator(LayerGrain(problem, layers), spent).merit(tried)
+            assert (merit != INVALID) == is_simulated
+            assert spent.simulations - before == is_simulated
 
 
 def test_what_cannot_be_is_refused() -> None:
