@@ -5,14 +5,14 @@ They import what they run when they are called, so that `placelab --help` need n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, tied_into
+from evaluation.commands.charts import check_charts
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
-from graphs.foundation.extras import check_installed
 from graphs.foundation.files import check_readable, check_writable
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from evaluation.tables.graph_summary import GraphSummary
 
 # what the names of files end in
-PLANS, CHARTS, TRACES = (".plan.json",), (".png", ".svg", ".html"), (".json", ".json.gz")
+PLANS, TRACES = (".plan.json",), (".json", ".json.gz")
 
 
 @switched(CACHE)
@@ -347,13 +347,6 @@ def simulate(
 
         save_split_chart(split_rows(placed.problem, placed.plan), Path(splits))
     return placed.with_robustness() if robust else placed
-
-
-def check_charts(*files: PathLike | None, inputs: Iterable[object]) -> None:
-    """Raise InputError for a chart that cannot be written, before the work whose result it draws."""
-    check_writable(*files, endings=CHARTS, inputs=inputs)
-    for package in ("bokeh", "matplotlib") if any(files) else ():
-        check_installed(package, "a drawing")
 
 
 def _read(plan: PlanLike) -> PlanLike | SavedPlan:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from evaluation.commands.arguments import checked
-from evaluation.commands.graph_verbs import TRACES, check_charts, simulate
+from evaluation.commands.charts import check_charts
+from evaluation.commands.graph_verbs import TRACES, simulate
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
