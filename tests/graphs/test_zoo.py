@@ -35,9 +35,13 @@ BY_VALUES = {"actor-critic", "packed LSTM", "mixture of experts", "GCN"}
 # Products that PyTorch's counter does not see: distances, by a product inside of one operation.
 UNSEEN = {"VQ-VAE": 2 * 256 * 32 * (16 + 2)}
 # More is alive in a real step, of which these shares are in the graph. The operations of a custom function's own
-# backward pass make tensors ("gradient reversal"). The gradient of a slice is as large as what was sliced, until it has
-# been added to those of other slices ("packed LSTM").
-HOLDS_MORE = {"packed LSTM": 0.89, "gradient reversal": 0.94}
+# backward pass make tensors ("gradient reversal", whose forward pass is a view, and no op). PyTorch's loop on a CPU
+# multiplies the inputs of all time steps at once, and slices the product; its decomposition, which is captured,
+# multiplies them step by step ("packed LSTM").
+HOLDS_MORE = {"packed LSTM": 0.93, "gradient reversal": 0.94}
+# Less is alive in a real step: gradients of a tensor that several ops read are added up in place as they come, where
+# the graph holds them all until the op that reads them has run.
+HOLDS_LESS = {"actor-critic": 1.25}
 
 
 def made(name: str) -> Made:
@@ -62,7 +66,7 @@ def test_it_trains_costs_and_holds_what_a_real_step_does(name: str) -> None:
         held = held_by_step(Example(*made(name), {}, name), "adam", by_values=name in BY_VALUES)
     counters = 4 * len(names)  # of fused Adam
     assert held.static - counters <= timeline.held_bytes[0] <= held.static
-    assert HOLDS_MORE.get(name, 0.95) * held.peak <= timeline.peak_bytes[0] <= 1.05 * held.peak
+    assert HOLDS_MORE.get(name, 0.95) * held.peak <= timeline.peak_bytes[0] <= HOLDS_LESS.get(name, 1.05) * held.peak
 
 
 def steps_of_adam(model: nn.Module, args: tuple[Any, ...]) -> tuple[list[float], list[dict[str, Tensor]]]:

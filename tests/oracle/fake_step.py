@@ -75,6 +75,8 @@ class _Storages(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is torch.ops.aten.add.Tensor and _is_sum_of_gradients(*args):
+            func = torch.ops.aten.add_.Tensor
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
@@ -82,6 +84,21 @@ class _Storages(TorchDispatchMode):
         self.held.peak = max(self.held.peak, self.now)
         self.held.steps.append((str(func), self.now))
         return out
+
+
+def _is_sum_of_gradients(total: Tensor, gradient: object) -> bool:
+    """Whether autograd's engine adds a gradient to a sum that nobody else refers to: it does that in place.
+
+    Not so where a dispatch mode sees it (`can_accumulate_inplace`, torch/csrc/autograd/input_buffer.cpp).
+    """
+    is_engines = not torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
+    if not is_engines or not isinstance(gradient, Tensor) or total.shape != gradient.shape:
+        return False
+    # the engine, the dispatcher and Python refer to the tensor here, the tensor and Python to its storage
+    uses = total._use_count()  # type: ignore[attr-defined]
+    storage_uses = torch._C._storage_Use_Count(total.untyped_storage()._cdata)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(total.shape, total.stride(), strict=True))
+    return uses <= 5 and storage_uses <= 2 and span == total.numel()
 
 
 class _Loss(torch.autograd.Function):
