@@ -153,7 +153,7 @@ class LayerGrain:
 
     def _blocks(self, pipeline: LayerPipeline) -> Ints:
         """(layers,) the block of each."""
-        found, count = np.zeros(len(self.layers), np.int64), 0
+        found, count = list[Ints](), 0
         for stage in pipeline.stages:
             weights = self.layers.weights[stage.first : stage.end]
             before, total = np.cumsum(weights) - weights, float(weights.sum())
@@ -162,6 +162,6 @@ class LayerGrain:
             else:
                 wanted = min(MOST_BLOCKS, int(np.ceil(total / BUCKET_BYTES)), -(-MOST_COPIES // pipeline.micro_batches))
                 blocks = np.unique((before / total * wanted).astype(np.int64), return_inverse=True)[1]
-            found[stage.first : stage.end] = count + blocks
+            found.append(count + blocks)
             count += int(blocks.max()) + 1
-        return found
+        return np.concatenate(found)

@@ -176,7 +176,7 @@ class ProblemContext:
                     row[column + 1] = view.per_byte[others, device].max() > 2 * self._least_per_byte
             row[13] = np.log1p(int((view.alike[construction.free] == view.alike[device]).sum())) - 1
             row[14] = log_ratio(view.held[-1] - view.held[construction.begin], view.memory[device])
-            row[15] = view.speed[device] / max(view.speed[construction.free].max(), 1e-9)
+            row[15] = view.speed[device] / view.speed[construction.free].max()
         return rows
 
     def _end_rows(self, construction: Construction, actions: Ints) -> Floats:
