@@ -35,13 +35,13 @@ def test_it_goes_through_a_busy_device_and_a_busy_link() -> None:
     ops, transfers = Waits.of(timeline).critical_path()
     assert ops == [0, 3]
     assert transfers == []
-    short = toy_graph([1, 1, 1], [(0, 1), (0, 2)], output_bytes=[2, 0, 0])
-    timeline = Simulator(Problem(short, toy_cluster(3, shared_out=True))).timeline([0, 1, 2])
+    short = toy_graph([1, 1, 1, 1], [(0, 1), (0, 2), (0, 3)], output_bytes=[2, 0, 0, 0])
+    timeline = Simulator(Problem(short, toy_cluster(4, shared_out=True))).timeline([0, 1, 2, 3])
     waits = Waits.of(timeline)
     ops, transfers = waits.critical_path()
     assert len(ops) == 2
-    assert len(transfers) == 2, "the second transfer waited for the first"
-    assert waits.sent_before.tolist() == [NONE, 0]
+    assert len(transfers) == 3, "each transfer waited for the one before"
+    assert waits.sent_before[transfers].tolist() == [NONE, *transfers[:-1]]
 
 
 def test_of_a_pipeline_it_lasts_as_long_as_the_step() -> None:

@@ -85,6 +85,14 @@ def test_the_vector_form_simulates_once_per_problem_and_step(problems: list[Prob
         PlacetoVectorEnv(2, problems=problems).step(np.zeros(2, np.int64))
 
 
+def test_a_seed_begins_afresh_where_episodes_start_from_the_best_placement(problems: list[Problem]) -> None:
+    env = PlacetoVectorEnv(2, problems=problems[:1], start="best")
+    first, _ = env.reset(seed=4)
+    for device in (0, 1, 1, 0, 0):
+        env.step(np.array([device, device]))
+    assert data_equivalence(env.reset(seed=4)[0], first)
+
+
 def test_the_vector_form_renders_each(four_ops_two_devices: Toy) -> None:
     charts, nothing = (
         PlacetoVectorEnv(2, problems=four_ops_two_devices.problem, render_mode=m) for m in ("ansi", None)

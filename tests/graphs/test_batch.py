@@ -181,6 +181,9 @@ def test_the_rule_by_hand() -> None:
     assert half.measured_seconds.tolist() == [2, 2, 2, 4]
     assert half.measured_on["gpu"][[0, 2, 3]].tolist() == [4, 4, 8]
     assert samples_of(half) == 2
+    one = with_batch(hand_made(), 1)
+    assert one.flops.tolist() == [2, 2, 2, 2]
+    assert samples_of(one) == 1
 
 
 def test_a_gradient_of_weights_that_is_known_by_its_place_alone() -> None:

@@ -15,6 +15,7 @@ from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.recording import record
 from graphs.capture.training_step import training_step
+from graphs.families.llama import VOCABULARY, Llama
 from graphs.op_graph import OpGraph
 
 transformers = pytest.importorskip("transformers")
@@ -137,6 +138,31 @@ def test_the_products_of_bert_by_hand() -> None:
     pooler = BATCH * WIDTH * WIDTH  # of the first word alone
     assert graph.flops.sum() == 2 * (LAYERS * rows * (projections + attention) + pooler)
     assert graph.kinds.count("aten.scaled_dot_product_attention") == LAYERS
+
+
+RENAMED = {
+    "embed_tokens": "tokens", "lm_head": "head", "self_attn": "attention", "mlp.": "", "_proj": "",
+    "input_layernorm": "attention_norm", "post_attention_layernorm": "feed_forward_norm", "model.": "",
+    ".q.": ".query.", ".k.": ".key.", ".v.": ".value.", ".o.": ".out.",
+}  # fmt: skip
+
+
+def test_the_llama_that_is_a_family_computes_what_the_package_does() -> None:
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHARED | {"vocab_size": VOCABULARY}))
+    ours = Llama(LAYERS, WIDTH, HEADS, INNER, LENGTH)
+    weights = {}
+    for name, tensor in theirs.state_dict().items():
+        for old, new in RENAMED.items():
+            name = name.replace(old, new)
+        weights[name] = tensor
+    positions = torch.arange(LENGTH)
+    cosine, sine = theirs.model.rotary_emb(torch.zeros(1), positions[None])
+    mask = torch.zeros(LENGTH, LENGTH).masked_fill(positions[:, None] < positions, -torch.inf)
+    ours.load_state_dict(weights | {"cosine": cosine[0], "sine": sine[0], "mask": mask})
+    words, targets = torch.randint(VOCABULARY, (2, BATCH, LENGTH), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(theirs(words).logits.flatten(0, 1), targets.flatten())
+        torch.testing.assert_close(ours(words, targets), expected)
 
 
 def test_every_row_is_multiplied_by_the_experts_that_it_is_sent_to() -> None:

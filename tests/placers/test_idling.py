@@ -7,9 +7,10 @@ from hypothesis import strategies as some
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.search.idling import BusyTimes, add_up, allow_idling
+from placers.search.idling import BusyTimes, add_up, allow_idling, follow_move, keep_move
+from placers.search.moves import MoveTables, move
 from tests.oracle.strategies import Case, cases
-from tests.oracle.toys import toy_cluster, toy_graph
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
 def seconds_within(simulator: Simulator, placement: Ints, limit: float) -> float:
@@ -44,3 +45,20 @@ def test_a_device_that_waits_too_long_or_has_too_much_to_do_ends_a_run() -> None
     assert seconds_within(simulator, there_and_back, 4.9) == np.inf
     _, run = simulator.for_compiled_code()
     assert np.isinf(run.may_idle).all()
+
+
+def test_work_that_follows_moves_is_that_of_the_placement_and_moves_are_kept_or_forgotten() -> None:
+    problem = Problem(random_graph(12, seed=0), toy_cluster(3, launch=0.25))
+    unit_seconds = BusyTimes.of(problem, Simulator(problem).costs.op_seconds).unit_seconds
+    work, tables = BusyTimes.of(problem, Simulator(problem).costs.op_seconds), MoveTables.of(problem)
+    placement, generator = np.zeros(12, np.uint32), np.random.default_rng(0)
+    add_up(work, placement)
+    for number in range(30):
+        before = placement.copy()
+        follow_move(work, tables, placement, move(tables, placement, 0, generator))
+        expected = [unit_seconds[placement == device, device].sum() for device in range(3)]
+        np.testing.assert_allclose(work.moved, expected, atol=1e-9)
+        if number % 2:
+            keep_move(work)
+        else:
+            placement[:] = before

@@ -164,6 +164,7 @@ def test_features_of_a_diamond() -> None:
     assert feature(batch, "inputs_made", 3, [0, 0, 1, 1]) == [0.5, 0.5]
     assert feature(batch, "inputs_made", 2, [0, 0, 1, 1]) == [1.0, 0.0]
     assert feature(batch, "critical", 3, [0, 0, 1, 1]) == [0.0, 1.0], "the right branch ends last"
+    assert feature(batch, "critical", 2, [0, 0, 1, 1]) == [1.0, 0.0]
     scale = batch.layouts[0].scale
     later = np.log1p(10 * 2 / scale)  # on the first device it waits for both branches, 7 s; on the other 1 s to 5 s
     assert feature(batch, "finish", 2, [0, 0, 1, 1]) == [round(float(later), 4), 0.0]

@@ -90,8 +90,13 @@ def test_what_takes_no_time_and_reads_nothing_is_kept() -> None:
 def test_only_the_stages_that_are_named_are_computed_again() -> None:
     chain = Pipeline(3, 2)
     expansion = expansion_of(simulate(chain.problem(servers(5)), chain.plan(replicas=(1, 2, 2), recompute=(1,))))
-    again = expansion.role == Role.RECOMPUTED
-    assert set(expansion.stage[again].tolist()) == {1}
-    assert sorted(zip(expansion.micro_batch[again].tolist(), expansion.replica[again].tolist(), strict=True)) == [
-        (0, 0), (0, 1), (1, 0), (1, 1),
-    ]  # fmt: skip
+    for role in (Role.RECOMPUTED, Role.ARRIVE):
+        these = expansion.role == role
+        assert set(expansion.stage[these].tolist()) == {1}
+        assert sorted(zip(expansion.micro_batch[these].tolist(), expansion.replica[these].tolist(), strict=True)) == [
+            (0, 0), (0, 1), (1, 0), (1, 1),
+        ]  # fmt: skip
+    edges = expansion.problem.graph.edges
+    begins, follows = edges[expansion.role[edges[:, 0]] == Role.ARRIVE].T
+    for column in (expansion.placement, expansion.micro_batch, expansion.replica):
+        assert (column[begins] == column[follows]).all()

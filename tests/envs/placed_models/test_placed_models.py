@@ -226,6 +226,18 @@ def test_devices_may_be_named_and_of_different_kinds() -> None:
     assert [(copy.of, copy.source, copy.destination) for copy in copies] == [(CopyOf.OUTPUT, 0, 1)]
 
 
+def test_weights_and_buffers_are_put_where_their_modules_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch puts nothing that has data on the meta device, so what would be put there is noted."""
+    put: dict[str, str] = {}
+    monkeypatch.setattr("envs.placed_models.parallel._put", lambda _, device, name: put.update({name: device.type}))
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    graph = training_step(capture(model, (torch.ones(2, 4),), name="norms"))
+    plan = Plan.of([int(name.startswith("1/")) for name in graph.names])
+    problem, plan, _ = on_calls(Problem(graph, load_cluster("p100x2")), plan, model)
+    run_by_plan(model, problem, plan, ["cpu", "meta"])
+    assert put == {name: "cpu" if name.startswith("0.") else "meta" for name in model.state_dict()}
+
+
 def test_the_optimizer_made_before_still_updates() -> None:
     run = random_run("mlp", 0)
     problem, plan = run.problem, run.plan

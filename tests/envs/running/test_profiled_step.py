@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,11 +15,16 @@ from hypothesis import strategies as st
 from envs.costs.busy_machine import quiet_seconds, undisturbed
 from envs.costs.cost_models.roofline import Roofline
 from envs.costs.costs import timed
-from envs.costs.profile_file import load_profile
+from envs.costs.profile_file import Profile, ProfiledMachine, load_profile
 from envs.costs.profiling import profile
 from envs.costs.timing import torch_threads
 from envs.expansion.shares import shared
-from envs.running.measuring.profiled_step import profile_steps
+from envs.running.measured_timeline import RecordedStep
+from envs.running.measuring.op_overhead import SPEC
+from envs.running.measuring.profiled_step import StepTimer, profile_steps
+from envs.running.processes import Workers
+from envs.running.running_step import Span, StepRecord
+from envs.running.training_job import TrainedSteps, TrainingJob
 from graphs.capture.op_calls import CapturedCalls, distinct_ops, load_calls
 from graphs.cluster import Cluster
 from graphs.files.load import load_graph
@@ -55,6 +62,33 @@ def test_ops_that_are_in_a_profile_keep_their_times(captured: CapturedCalls, mea
     assert profile_steps(TWO_TOWERS, captured, measured, steps=1).ops == before.ops
     with torch_threads(1), pytest.raises(InputError, match="ops that were run in whole steps; choose another file"):
         profile(captured, measured, repeats=1, device="cpu")
+
+
+MACHINE = ProfiledMachine(
+    name="", kind="cpu", torch="", threads=1, flops_per_second=1.0, bytes_per_second=1.0, memory_bytes=1.0,
+    launch_seconds=0.25, autograd_seconds=0.0,
+)  # fmt: skip
+
+
+class PretendedWorkers:
+    """A process in which every op of the smallest model takes a second, and op i of any other i / 2 seconds."""
+
+    def run(self, job: TrainingJob | Callable[..., Any], limit: float) -> list[Any]:
+        if not isinstance(job, TrainingJob):
+            return [MACHINE]
+        ops = np.arange(len(job.problem.graph))
+        seconds = np.ones(len(ops)) if job.training.model == SPEC else ops / 2
+        record = StepRecord([Span(op, 10.0, 10.0 + taken) for op, taken in enumerate(seconds.tolist())])
+        return [TrainedSteps(None, [RecordedStep(0.0, 0.0, 0.0, record)] * job.training.steps, 0.0, None)]
+
+
+def test_of_what_an_op_takes_in_a_step_the_smallest_op_is_subtracted(captured: CapturedCalls) -> None:
+    timer = StepTimer(cast(Workers, PretendedWorkers()), TWO_TOWERS, captured)
+    timer.run(3)
+    number = captured.graph.names.index
+    for op in timer.extended(Profile(date="", machine=MACHINE, ops=[])).ops:
+        taken = [0.25 + max(number(name) / 2 - 1.0, 0.0) for name in op.ops[captured.graph.name]]
+        assert op.seconds == pytest.approx(np.mean(taken))
 
 
 def test_no_steps_are_refused(captured: CapturedCalls, tmp_path: Path) -> None:

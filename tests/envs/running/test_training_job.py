@@ -1,14 +1,20 @@
 """Steps that processes run together, and what the run says of them; the steps here compute nothing."""
 
+import gc
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from envs.plans.plan import Plan
+from envs.running.captured_program import CapturedProgram
 from envs.running.measured_run import FIRST, MeasuredRun, run_plan
-from envs.running.processes import Workers
-from envs.running.training_job import Training
+from envs.running.processes import Process, Workers
+from envs.running.running_step import RunningStep
+from envs.running.training_job import Training, TrainingJob
 from evaluation.measuring.measured_rows import device_rows, kind_rows, link_rows
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
@@ -81,3 +87,27 @@ def test_a_plan_of_another_graph_is_refused_by_the_processes_in_one_sentence(wor
     other = Problem(load_graph("rnnlm:layers=1,steps=3,hidden=8,batch=2,vocabulary=16"), load_cluster("p100x3"))
     with pytest.raises(InputError, match="is not of this model"):
         some_run(workers, other, 0)
+
+
+def test_what_the_making_of_a_step_leaves_is_gone_before_its_memory_is_measured(problem: Problem) -> None:
+    left: list[weakref.ref[CycleOfItself]] = []
+
+    def leaving(program: CapturedProgram, *given: Any) -> RunningStep:
+        left.append(weakref.ref(CycleOfItself()))
+        return pretended(program, *given)
+
+    plan = Plan.of([0] * len(problem.graph))
+    gc.disable()
+    try:
+        TrainingJob(Training(MODEL, steps=0), problem, plan, leaving)(Process(0, 3, torch.device("cpu")))
+        assert left[0]() is None
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+class CycleOfItself:
+    """An object that only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.itself = self

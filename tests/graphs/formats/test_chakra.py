@@ -73,6 +73,16 @@ def test_a_recorded_trace_becomes_a_graph(tmp_path: Path) -> None:
         assert graph.control.tolist() == [False, True, False, False]
 
 
+def test_a_collective_is_told_by_its_type_and_other_ops_by_name_or_type(tmp_path: Path) -> None:
+    scatter, unknown = ({"comm_type": ("int64_val", each)} for each in (7, 99))
+    nodes = (
+        node(1, kind=7, about=scatter), node(2, kind=7), node(3, kind=7, about=unknown), node(4, kind=4, about=scatter),
+        node(5, "aten::mm", about=unknown), node(6, about={"kind": ("string_val", "mine")}),
+    )  # fmt: skip
+    kinds = load_chakra(trace(tmp_path / "mine.et", *nodes)).kinds
+    assert kinds == ("REDUCE_SCATTER", "COMM_COLL_NODE", "COMM_COLL_NODE", "COMP_NODE", "aten::mm", "mine")
+
+
 def test_ops_of_the_host_take_time_if_there_is_no_other(tmp_path: Path) -> None:
     graph = load_chakra(trace(tmp_path / "mine.et", node(1, micros=9), node(2, micros=3, data_deps=[1])))
     assert graph.measured_seconds.tolist() == [9e-6, 3e-6]

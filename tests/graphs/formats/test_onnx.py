@@ -338,6 +338,16 @@ def test_a_mistake_in_our_own_file_is_named(tmp_path: Path, key: str, change: ob
         load_onnx(file)
 
 
+def test_an_input_in_our_own_file_that_nothing_makes_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "one.onnx"
+    save_onnx(toy_graph([1, 2], [(0, 1)]), file)
+    made = onnx.load_model(file)
+    made.graph.node[1].input[0] = "nothing"
+    file.write_bytes(made.SerializeToString())
+    with pytest.raises(InputError, match=r"one\.onnx: node 'b': expected the input 'nothing' to be the output of"):
+        load_onnx(file)
+
+
 @pytest.mark.parametrize("name", [b"second", b"position"], ids=["node", "attribute"])
 def test_a_name_that_is_no_text_is_refused(name: bytes, tmp_path: Path) -> None:
     file, damaged = tmp_path / "one.onnx", name[:3] + b"\xff" + name[4:]

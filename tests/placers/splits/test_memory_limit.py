@@ -48,6 +48,7 @@ def test_corners_of_the_hull_are_found_exactly() -> None:
         assert found.gap == pytest.approx(0.0, abs=1e-9)
     between = least_within(costs, held, 15.0, least_by_node_elimination)
     assert (between.held, between.cost, between.bound) == (14.0, 5.0, 4.25)
+    assert between.gap == 0.75 / 5.0
     assert not least_within(costs, held, 2.0).fits
 
 
