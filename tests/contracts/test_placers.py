@@ -27,6 +27,7 @@ BUDGETS = (0, 1, 9)
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
 GIVEN = {
     "exact": "exact:work=0.05",  # at its default it takes long
+    "max_load_dp": "max_load_dp:ideals=2000",  # likewise, where there are more
     "expert": f"expert:{SPLIT}",  # which has no default
     # which only answer untrained if they are asked to
     **{name: f"{name}:untrained=yes" for name in learned_placers()},
