@@ -243,7 +243,7 @@ def test_a_placer_that_gives_no_plan_is_named(graph: Path) -> None:
         def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> int:
             return 5
 
-    with pytest.raises(InputError, match=r"placer 'five': expected an envs\.plan\.Plan or .* from `place`, got int"):
+    with pytest.raises(InputError, match=r"placer 'five': expected a placelab\.Plan or .* from `place`, got int"):
         placelab.place(graph, placer=Five())  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"Plan\.of\(placement\) makes one"):
         Plan(np.zeros(3, int))  # type: ignore[arg-type]

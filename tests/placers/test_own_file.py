@@ -165,7 +165,7 @@ def test_what_the_users_code_raises_is_told_with_its_line(mine: str) -> None:
     line = SOURCE.split("\n").index("        return 1 / 0") + 1
     with pytest.raises(UserCodeError, match=rf"mine\.py:{line}: ZeroDivisionError: division by zero"):
         load_placer(f"{mine}:Fails").place(PROBLEM)
-    with pytest.raises(InputError, match=r"Mistaken': expected an envs\.plan\.Plan or .* from `place`, got list"):
+    with pytest.raises(InputError, match=r"Mistaken': expected a placelab\.Plan or .* from `place`, got list"):
         load_placer(f"{mine}:Mistaken").place(PROBLEM)
     with pytest.raises(InputError, match=r"is placed on device 7; cluster .* has devices 0 to 1"):
         load_placer(f"{mine}:build:device=7").place(PROBLEM)

@@ -203,7 +203,7 @@ def test_a_start_whose_package_is_missing_is_left_out_and_named(monkeypatch: pyt
     found = starts((Problem(random_graph(9, seed=0), toy_cluster(2)),), 50, seed=0)
     assert len(found.placements) == len(STARTS) - 1
     (note,) = found.notes
-    assert note.startswith("start kahip:seeds=1 was left out: kahip needs KaHIP; install it with")
+    assert note.startswith("start kahip:seeds=1 was left out: placer kahip needs the package kahip: pip install")
 
 
 @dataclass(frozen=True)
