@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from graphs.foundation.extras import check_installed
+from graphs.foundation.extras import check_extra
 from graphs.foundation.files import check_writable
 
 CHARTS = (".png", ".svg", ".html")
@@ -14,5 +14,5 @@ CHARTS = (".png", ".svg", ".html")
 def check_charts(*files: Path | str | None, inputs: Iterable[object]) -> None:
     """Raise InputError for a chart that cannot be written, before the work whose result it draws."""
     check_writable(*files, endings=CHARTS, inputs=inputs)
-    for package in ("bokeh", "matplotlib") if any(files) else ():
-        check_installed(package, "a drawing")
+    if any(files):
+        check_extra("charts", "a drawing")

@@ -13,7 +13,7 @@ from evaluation.commands.arguments import checked, path_or_none, workers_of
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import InputError
-from graphs.foundation.extras import check_installed
+from graphs.foundation.extras import check_extra
 from graphs.foundation.files import check_writable
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
@@ -277,7 +277,7 @@ def report(runs: Folders, *, out: PathLike | None = None) -> Path:
             `comparison.html` in the folder that they have in common.
 
     """
-    check_installed("bokeh", "a report")
+    check_extra("charts", "a report")
     from evaluation.reporting.report import write_report
     from evaluation.reporting.runs_report import write_runs_report
 

@@ -4,10 +4,9 @@ import contextlib
 import os
 import sys
 
-from graphs.foundation.extras import check_installed
+from graphs.foundation.extras import check_extra
 
-for package in ("bokeh", "matplotlib"):
-    check_installed(package, "a drawing")
+check_extra("charts", "a drawing")
 
 if "matplotlib" not in sys.modules:
     # MPLBACKEND chooses windows, of which figures open none; matplotlib cannot be imported where it names no backend

@@ -35,6 +35,12 @@ def check_installed(package: str, what: str) -> None:
         raise missing(package, what)
 
 
+def check_extra(extra: str, what: str) -> None:
+    """Raise InputError if a package of an extra that `what` needs is not installed."""
+    for package in (package for package, installed_by in EXTRAS.items() if installed_by == extra):
+        check_installed(package, what)
+
+
 def is_installed(package: str) -> bool:
     """Whether the package could be imported, without importing it."""
     try:

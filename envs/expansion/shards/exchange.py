@@ -1,8 +1,7 @@
 """Exchange: what shards that divide ops by their indices send each other.
 
 A shard reads a box of each input (`envs.expansion.shards.shards`). What its device holds of that is read where it is.
-Pieces
-that others hold are cut out there and sent, from the nearest devices that hold them:
+Pieces that others hold are cut out there and sent, from the nearest devices that hold them:
 
     work 0 -> slice -> reader 1       a piece of what work 0 made; all of it is sent without being cut
 
