@@ -88,7 +88,8 @@ def test_the_machine_is_described(measured: Path) -> None:
     assert (machine.kind, machine.torch) == ("cpu", torch.__version__)
     assert machine.name
     assert machine.threads == torch.get_num_threads()
-    assert device.flops_per_second == machine.flops_per_second > device.bytes_per_second > 1e6
+    assert device.flops_per_second == machine.flops_per_second > 1e6
+    assert device.bytes_per_second == machine.bytes_per_second > 1e6
     assert 0 < device.launch_seconds < 1e-2
     assert found.date[:2] == "20"
 
