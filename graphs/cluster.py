@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, unknown
 from graphs.op_graph import MOST, Bools, Floats, Ints
+from graphs.precision import PEAKS
 
 GIB = 2.0**30
 LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still finite
@@ -34,7 +35,7 @@ class Device:
 
     name: str
     kind: str  # "gpu" or "cpu"
-    flops_per_second: float  # FLOP/s
+    flops_per_second: float  # FLOP/s in single precision, of tensors and of products
     bytes_per_second: float  # of its own memory, bytes/s
     memory_bytes: float  # infinite where it does not matter
     launch_seconds: float = 0.0  # the device is held this long after each op that takes time
@@ -42,6 +43,7 @@ class Device:
     message_seconds: float = 0.0  # the device is held this long for each message that it sends or receives,
     message_seconds_per_byte: float = 0.0  # and so much longer for each byte of the message
     pass_seconds: float = 0.0  # what runs pipelines makes each pass so much longer than its ops
+    flops_by_precision: dict[str, float] = field(default_factory=dict, hash=False, kw_only=True)  # "bf16": FLOP/s
 
     def __post_init__(self) -> None:
         for key, least, most in (
@@ -53,12 +55,34 @@ class Device:
                 expected = f"a number > 0, from {least:g} to {most:g}" if least else f"a number >= 0, to {most:g}"
                 raise InputError(f"device {self.name!r}: {key} is {value}; expected {expected}")
             object.__setattr__(self, key, float(value) + 0.0)  # so that equal devices print alike
+        for precision, peak in self.flops_by_precision.items():
+            if precision not in PEAKS:
+                raise InputError(f"device {self.name!r}: {unknown('precision', precision, PEAKS)}")
+            if not LEAST <= peak <= FASTEST:
+                expected = f"a number > 0, from {LEAST:g} to {FASTEST:g}"
+                raise InputError(f"device {self.name!r}: its FLOP/s in {precision} are {peak}; expected {expected}")
 
     def __repr__(self) -> str:
-        """Fingerprints are made of it: holds that are 0 are left out, so that they may be added to."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        """Fingerprints are made of it: holds that are 0 are left out, so that they may be added to.
+
+        Peaks in other precisions are, too, since they have no part in plans of graphs in single precision.
+        """
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "flops_by_precision"}
         shown = (f"{key}={value!r}" for key, value in given.items() if value or key not in HOLDS[1:])
         return f"Device({', '.join(shown)})"
+
+    def peak(self, precision: str) -> float:
+        """FLOP/s of products in a precision; those in single precision where no others are known."""
+        return self.flops_by_precision.get(precision, self.flops_per_second)
+
+    def faster(self, times: float) -> Device:
+        """The same device, but that it computes, and reads its own memory, that many times as fast."""
+        return replace(
+            self,
+            flops_per_second=self.flops_per_second * times,
+            bytes_per_second=self.bytes_per_second * times,
+            flops_by_precision={key: peak * times for key, peak in self.flops_by_precision.items()},
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from graphs.op_graph import Call, OpGraph
+from graphs.precision import SINGLE
 
 Value = TypeVar("Value", bound=Hashable)  # a value of the model: a node, or a name
 
@@ -20,6 +21,8 @@ class GraphDraft(Generic[Value]):
         self.op: dict[Value, int] = {}  # the op whose output a value is, or looks at
         self.names: dict[str, int] = {}
         self.weights: list[float] = []  # bytes
+        self._precisions: list[str] = []  # of ops
+        self._weight_precisions: list[str] = []
         self._weight_of = weight_of
         self._kinds: list[str] = []
         self._costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
@@ -36,14 +39,19 @@ class GraphDraft(Generic[Value]):
         read: Iterable[Value],
         written: Iterable[Value],
         call: Call | None = None,
+        precision: str = SINGLE,
     ) -> None:
-        """An op with its FLOP, bytes accessed and output bytes, the values that it reads and writes, and its call."""
+        """An op with its FLOP, bytes accessed and output bytes, the values that it reads and writes, and its call.
+
+        `precision` is that in which it multiplies, if it does (`graphs.precision`).
+        """
         op = len(self.names)
         self.names[name] = op
         self._kinds.append(kind)
         self._costs.append(costs)
         self._group.append(-1)
         self._calls.append(call)
+        self._precisions.append(precision if costs[0] > 0 else SINGLE)
         self.op.update(dict.fromkeys(written, op))
         for value in read:
             if value in self.op:
@@ -69,9 +77,10 @@ class GraphDraft(Generic[Value]):
         self.add_op(name, kind, (0.0, 0.0, output_bytes), read, [written], call)
         self._group[-1] = self._group[base]
 
-    def add_weight(self, size: float) -> int:
-        """The number of a further weight of that many bytes."""
+    def add_weight(self, size: float, precision: str = SINGLE) -> int:
+        """The number of a further weight of that many bytes, in that precision."""
         self.weights.append(size)
+        self._weight_precisions.append(precision)
         return len(self.weights) - 1
 
     def built(self, name: str) -> OpGraph:
@@ -81,5 +90,6 @@ class GraphDraft(Generic[Value]):
         return OpGraph(
             name, tuple(self.names), tuple(self._kinds), flops, bytes_accessed, output_bytes, edges,
             weights=np.array(self.weights), weight_uses=uses, group=np.array(self._group, np.int64),
-            calls=tuple(self._calls),
+            calls=tuple(self._calls), precisions=tuple(self._precisions),
+            weight_precisions=tuple(self._weight_precisions),
         )  # fmt: skip

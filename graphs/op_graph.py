@@ -92,6 +92,8 @@ class OpGraph:
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
     weight_names: tuple[str, ...] = ()  # (weights,) the name of each parameter in its model, if known
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
+    precisions: tuple[str, ...] = ()  # (ops,) in which each multiplies, "bf16"; "" in fp32; () if all do
+    weight_precisions: tuple[str, ...] = ()  # (weights,) in which each is kept, likewise (`graphs.precision`)
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
     held: HeldTensors | None = None  # inputs, buffers and constants, if known; plans do not depend on them
@@ -105,12 +107,9 @@ class OpGraph:
         sizes = ("weights", "measured_seconds", "transfer_bytes", *RESIDENT, "edge_bytes")
         for key in (*COSTS, *sizes):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
-        if not any(self.devices):
-            object.__setattr__(self, "devices", ())
-        if not any(self.calls):
-            object.__setattr__(self, "calls", ())
-        if not any(self.described):
-            object.__setattr__(self, "described", ())
+        for key in ("devices", "calls", "described", "precisions", "weight_precisions"):
+            if not any(getattr(self, key)):
+                object.__setattr__(self, key, ())
         for key in RESIDENT:
             if not np.any(getattr(self, key)):
                 object.__setattr__(self, key, _frozen([], np.float64))
@@ -268,6 +267,8 @@ class OpGraph:
             digest.update(f"on {device} ".encode() + seconds.tobytes())
         if self.devices:
             digest.update(repr(self.devices).encode())
+        if self.precisions or self.weight_precisions:
+            digest.update(repr((self.precisions, self.weight_precisions)).encode())
         autograd = self.autograd and msgspec.structs.replace(self.autograd, kept_alive=())  # plans do not depend on it
         if autograd and autograd != Autograd():
             digest.update(msgspec.json.encode(autograd))
@@ -302,7 +303,7 @@ class OpGraph:
     def _check_lengths(self) -> None:
         ops = len(self.names)
         per_op = ("kinds", *COSTS, "phase", "mirror", "group", "measured_seconds")
-        optional = ("devices", "transfer_bytes", *RESIDENT, "calls", "described")
+        optional = ("devices", "transfer_bytes", *RESIDENT, "calls", "described", "precisions")
         given = [key for key in optional if len(getattr(self, key))]
         lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
         lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
@@ -322,6 +323,7 @@ class OpGraph:
             ("edge_bytes", "edges", len(self.edges)),
             ("frozen", "weights", len(self.weights)),
             ("weight_names", "weights", len(self.weights)),
+            ("weight_precisions", "weights", len(self.weights)),
         ):
             if len(getattr(self, key)) not in (0, count):
                 raise InputError(

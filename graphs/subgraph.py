@@ -35,6 +35,7 @@ def subgraph(graph: OpGraph, kept: Bools) -> OpGraph:
         devices=tuple(graph.devices[op] for op in ops) if graph.devices else (),
         calls=tuple(graph.calls[op] for op in ops) if graph.calls else (),
         described=_described(graph, ops.tolist()),
+        precisions=tuple(graph.precisions[op] for op in ops) if graph.precisions else (),
         transfer_bytes=graph.transfer_bytes[ops] if len(graph.transfer_bytes) else graph.transfer_bytes,
         **{key: getattr(graph, key)[ops] for key in RESIDENT if len(getattr(graph, key))},
         edge_bytes=graph.edge_bytes[inside] if len(graph.edge_bytes) else graph.edge_bytes,

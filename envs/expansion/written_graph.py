@@ -56,6 +56,15 @@ class WrittenGraph(OpGraph):
         return tuple([kinds[each] for each in which.tolist()])
 
     @cached_property
+    def precisions(self) -> tuple[str, ...]:
+        """(ops,) in which each multiplies: as its op; () if all do in single precision."""
+        assert self.layout is not None
+        given = self.layout.problem.graph.precisions
+        return given and tuple(
+            given[op] if role <= Role.RECOMPUTED else "" for op, role in zip(self.origin, self.role, strict=True)
+        )
+
+    @cached_property
     def units(self) -> Ints:
         """(ops,) the unit of each op, which is its number: no ops are tied."""
         return super().units if self.layout is None else _read_only(np.arange(len(self)))
@@ -85,8 +94,8 @@ def written(
     }  # fmt: skip
     rest: dict[str, Any] = {
         "name": layout.problem.graph.name, "measured_on": {}, "devices": (), "calls": (), "weight_names": (),
-        "described": (), "batch_law": None, "signatures": None, "layout": layout, "origin": origin, "role": role,
-        "held": held,
+        "described": (), "weight_precisions": (), "batch_law": None, "signatures": None, "layout": layout,
+        "origin": origin, "role": role, "held": held,
     }  # fmt: skip
     vars(graph).update({key: _read_only(array) for key, array in arrays.items()} | rest)
     return (
@@ -96,7 +105,7 @@ def written(
 
 def _checked(graph: WrittenGraph, values: dict[str, Any]) -> OpGraph:
     """The same graph, with everything written out and checked. Raises InputError, naming what is wrong."""
-    return OpGraph(graph.name, graph.names, graph.kinds, **values)
+    return OpGraph(graph.name, graph.names, graph.kinds, precisions=graph.precisions, **values)
 
 
 def _is_sound(graph: WrittenGraph) -> bool:

@@ -94,10 +94,11 @@ def _suite(name: str) -> dict[str, object]:
     return {"name": name, "about": about, "problems": problems}
 
 
-def _catalogued(name: str, entry: dict[str, str]) -> dict[str, object]:
+def _catalogued(name: str, entry: dict[str, Any]) -> dict[str, object]:
     """A device or a link: its numbers as they are written in the catalogue, and what they are from."""
     figures = {key: value for key, value in entry.items() if key not in ("about", "kind", "source")}
-    about = f"{entry['about']}: {', '.join(figures.values())}"
+    peaks = [f"{peak} in {precision}" for precision, peak in figures.get("flops_by_precision", {}).items()]
+    about = f"{entry['about']}: {', '.join([*(each for each in figures.values() if isinstance(each, str)), *peaks])}"
     return {"name": name, "about": about, **figures, "source": entry.get("source", "")}
 
 

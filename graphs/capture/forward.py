@@ -46,6 +46,7 @@ from graphs.foundation.errors import InputError
 from graphs.graph_draft import GraphDraft
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
+from graphs.precision import precision_of
 
 aten = torch.ops.aten
 _log = logging.getLogger("placelab")
@@ -168,7 +169,8 @@ class Builder:
         if base is None:
             if _tensors(node):
                 costs = _flops(node), _traffic(node), self._used_bytes(node)
-                self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node], call)
+                reads = node.all_input_nodes
+                self.draft.add_op(_name(node), _kind(node), costs, reads, [node], call, _precision(reads[:1]))
                 self.signer.add_op(node)
                 self._note_autograd(node)
             return
@@ -234,7 +236,7 @@ class Builder:
         if parameter is None:
             return None
         if parameter not in self.seen:
-            self.seen[parameter] = self.draft.add_weight(_bytes(_tensors(node)))
+            self.seen[parameter] = self.draft.add_weight(_bytes(_tensors(node)), _precision([node]))
         return self.seen[parameter]
 
     def _used_bytes(self, node: Node) -> float:
@@ -293,6 +295,12 @@ def _bytes(tensors: Iterable[Tensor]) -> float:
         shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0]
         total += float(math.prod(shown)) * tensor.element_size()
     return total
+
+
+def _precision(nodes: Iterable[Node]) -> str:
+    """That of the first tensor of some nodes."""
+    dtypes = (str(tensor.dtype).removeprefix("torch.") for node in nodes for tensor in _tensors(node))
+    return precision_of(next(dtypes, ""))
 
 
 def _traffic(node: Node) -> float:

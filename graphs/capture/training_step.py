@@ -46,6 +46,7 @@ from graphs.capture.operands import Operands
 from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, kept_bytes, results_bytes, working_bytes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, SPARSE, Ints, OpGraph, Phase
+from graphs.precision import appended_precisions
 from graphs.subgraph import subgraph
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
@@ -385,6 +386,7 @@ def _appended(graph: OpGraph, added: list[Added], edges: list[Pair], orders: Seq
         group=np.append(graph.group, np.full(len(names), -1)),
         measured_seconds=np.append(graph.measured_seconds, np.full(len(names), np.nan)),
         calls=(*graph.calls, *[None] * len(names)) if graph.calls else (),
+        precisions=appended_precisions(graph.precisions, mirror, flops),
         described=(*graph.described, *[None] * len(names)) if graph.described else (),
         signatures=graph.signatures.extended(len(names)) if graph.signatures else None,
     )

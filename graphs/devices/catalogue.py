@@ -6,6 +6,7 @@ may add its own in the same form:
     [catalogue.devices.my-card]
     kind = "gpu"
     flops_per_second = "20TFLOP/s"
+    flops_by_precision = { tf32 = "40TFLOP/s", bf16 = "80TFLOP/s" }
     bytes_per_second = "500GB/s"
     memory = "12GiB"
     launch = "5us"
@@ -51,6 +52,7 @@ class CatalogueDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     about: str = ""
     kind: str
     flops_per_second: Flops
+    flops_by_precision: dict[str, Flops] = {}
     bytes_per_second: Speed
     memory: Size
     launch: Time = 0.0
@@ -114,7 +116,11 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 def device_of(entry: Any, name: str, place: str) -> Device:
     """The device of an entry in a file. Raises InputError, naming the place in it, for a wrong quantity."""
     quantities = {field: quantity(getattr(entry, key), unit, f"{place}.{key}") for key, field, unit in QUANTITIES}
-    return Device(name, entry.kind, **quantities)
+    peaks = {
+        key: quantity(given, "FLOP/s", f"{place}.flops_by_precision.{key}")
+        for key, given in entry.flops_by_precision.items()
+    }
+    return Device(name, entry.kind, **quantities, flops_by_precision=peaks)
 
 
 @cache

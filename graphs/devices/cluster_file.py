@@ -33,6 +33,7 @@ Or every number, as all clusters are written:
     name = "gpu:0"
     kind = "gpu"
     flops_per_second = "9.3TFLOP/s"
+    flops_by_precision = { fp16 = "18.7TFLOP/s" } # if it is left out, as fast as in single precision, with a warning
     bytes_per_second = "732GB/s"
     memory = "16GiB"
     launch = "5us"
@@ -91,6 +92,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     name: str
     kind: Annotated[str, said("what sort of device it is", "gpu", "cpu")]
     flops_per_second: Flops
+    flops_by_precision: dict[str, Flops] = {}
     bytes_per_second: Speed
     memory: Size
     launch: Time = 0.0
@@ -311,7 +313,8 @@ def _content(cluster: Cluster) -> ClusterFile:
 def _entry(device: Device) -> DeviceEntry:
     given = [each for each in QUANTITIES if each[1] not in HOLDS or getattr(device, each[1])]
     quantities = {key: _text(getattr(device, name), unit) for key, name, unit in given}
-    return DeviceEntry(name=device.name, kind=device.kind, **quantities)
+    peaks = {key: _text(peak, "FLOP/s") for key, peak in device.flops_by_precision.items()}
+    return DeviceEntry(name=device.name, kind=device.kind, **quantities, flops_by_precision=peaks)
 
 
 def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> LinkSection:

@@ -9,11 +9,12 @@ Costs are in FLOP and bytes, and zero if left out. An op is named by its name or
 holds the positions of the edges that only order their ops.
 
 A node may hold more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
-0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
-a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"unsent_bytes"`, what else it
+0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what a
+transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"unsent_bytes"`, what else it
 makes and holds as long as its output, such as a mask; `"working_bytes"`, what it needs while it runs; `"call": ["head",
 "linear", 0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before
-there. An edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
+there; `"precision": "bf16"`, in which it multiplies, if not in single precision (`graphs.precision`). An edge may have
+a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 
 `"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
 parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
@@ -50,6 +51,7 @@ from graphs.foundation.files import write_whole
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import RESIDENT, Bools, Call, Floats, Ints, OpGraph
 from graphs.op_groups.grouping import MERGED
+from graphs.precision import SINGLE, with_precisions
 from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
 VERSION = 2
@@ -80,6 +82,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     transfer_bytes: Amount | None = None  # what a transfer of the output moves; output_bytes if left out
     unsent_bytes: Amount = 0.0  # of further results, which are held as long as the output and sent nowhere
     working_bytes: Amount = 0.0  # of what the op makes and frees while it runs
+    precision: str = SINGLE  # in which it multiplies, "bf16"
     call: Call | None = None  # of the model's code, that the op comes from
     signature: Position | None = None  # its number in `signatures`
     sources: list[tuple[Literal["op", "weight", "input"], OpRef]] = []  # of what its signature reads
@@ -113,6 +116,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
     weight_names: list[str] = []  # of the parameters in their model
+    weight_precisions: list[str] = []  # as of nodes
     frozen: list[Position] = []  # positions in `weights`
     batch: BatchSection | None = None
     held: list[HeldSection] | None = None
@@ -142,7 +146,7 @@ def load_graph_file(path: Path) -> OpGraph:
     remedy = "`placelab capture MODEL --out FILE` writes one"
     content = read_document(path, GraphFile, version=VERSION, remedy=remedy, earlier={1: GraphFile})
     with located(path):
-        return _graph(content)
+        return with_precisions(_graph(content))
 
 
 def _content(graph: OpGraph) -> GraphFile:
@@ -151,18 +155,19 @@ def _content(graph: OpGraph) -> GraphFile:
         graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), _measured(graph),
         graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph),
         *(getattr(graph, key).tolist() or [0.0] * len(graph) for key in RESIDENT),
-        graph.calls or [None] * len(graph), *_signed(graph), strict=True,
+        graph.precisions or [SINGLE] * len(graph), graph.calls or [None] * len(graph), *_signed(graph), strict=True,
     )  # fmt: skip
     nodes = [
         NodeSection(
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
-            unsent_bytes=unsent, working_bytes=working, call=call, signature=signature, sources=sources,
+            unsent_bytes=unsent, working_bytes=working, precision=precision, call=call, signature=signature,
+            sources=sources,
         )
         for (
-            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, unsent, working, call,
-            signature, sources,
+            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, unsent, working,
+            precision, call, signature, sources,
         ) in columns
     ]  # fmt: skip
     return GraphFile(
@@ -175,6 +180,7 @@ def _content(graph: OpGraph) -> GraphFile:
         weights=graph.weights.tolist(),
         weight_uses=graph.weight_uses.tolist(),
         weight_names=list(graph.weight_names),
+        weight_precisions=list(graph.weight_precisions),
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
         held=_held(graph),
@@ -269,6 +275,8 @@ def _graph(content: GraphFile) -> OpGraph:
         calls=tuple(node.call for node in nodes),
         weight_names=tuple(content.weight_names),
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
+        precisions=tuple(node.precision for node in nodes),
+        weight_precisions=tuple(content.weight_precisions),
         batch_law=_batch_law(content, index),
         held=_held_tensors(content, index),
         signatures=_signatures(content, index),

@@ -18,9 +18,9 @@ _MISSING = {"phase": 0, "mirror": -1, "group": -1, "measured_seconds": np.nan}  
 def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
     """Nodes 0, 1, ... with a name, a kind and the columns; edges with `control` and their `position` in the graph.
 
-    Weights, and which are frozen, are attributes of the graph. Optional columns are there if the graph has them: of
-    nodes `transfer_bytes`, `measured_on` and `devices`, of edges `edge_bytes`. With several edges between two ops, it
-    is a `MultiDiGraph`.
+    Weights, which of them are frozen, and their precisions are attributes of the graph. Optional columns are there if
+    the graph has them: of nodes `transfer_bytes`, `measured_on`, `devices` and `precision`, of edges `edge_bytes`. With
+    several edges between two ops, it is a `MultiDiGraph`.
     """
     is_multi = len(np.unique(graph.edges, axis=0)) < len(graph.edges)
     made: nx.DiGraph[int] = (nx.MultiDiGraph if is_multi else nx.DiGraph)(
@@ -31,6 +31,10 @@ def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
         columns["transfer_bytes"] = graph.transfer_bytes.tolist()
     if len(graph.frozen):
         made.graph["frozen"] = graph.frozen.tolist()
+    if graph.weight_precisions:
+        made.graph["weight_precisions"] = list(graph.weight_precisions)
+    if graph.precisions:
+        columns["precision"] = list(graph.precisions)
     if graph.devices:
         columns["devices"] = [list(names) for names in graph.devices]
     if graph.measured_on:
@@ -70,6 +74,8 @@ def from_networkx(made: nx.DiGraph[Any], *, name: str = "") -> OpGraph:
             weights=np.array(made.graph.get("weights", []), np.float64),
             weight_uses=np.array(made.graph.get("weight_uses", []), np.int64).reshape(-1, 2),
             frozen=np.array(made.graph.get("frozen", []), np.bool_),
+            precisions=tuple(str(node.get("precision", "")) for node in nodes),
+            weight_precisions=tuple(map(str, made.graph.get("weight_precisions", ()))),
             **columns,
             **_optional_columns(nodes, [edge for _, _, edge in edges]),
         )

@@ -32,6 +32,7 @@ from graphs.foundation.errors import InputError
 from graphs.graph_draft import GraphDraft
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
+from graphs.precision import SINGLE, precision_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
@@ -240,6 +241,7 @@ class _Tensor:
 
     shape: Shape
     bytes: float  # that it occupies
+    precision: str = SINGLE
 
 
 class _OnnxBuilder:
@@ -291,7 +293,8 @@ class _OnnxBuilder:
             if looked_up:
                 accessed[0] = min(accessed[0], total)
             costs = self._flops(node), sum(accessed) + total, total
-            self.draft.add_op(self._new_name(node), _kind(node), costs, read, written)
+            multiplied = next((tensor.precision for tensor in read.values()), SINGLE)
+            self.draft.add_op(self._new_name(node), _kind(node), costs, read, written, precision=multiplied)
             self._hold(read)
 
     def _view(self, node: NodeProto, base: str, written: Sequence[str]) -> None:
@@ -307,7 +310,7 @@ class _OnnxBuilder:
             else:
                 self.shown[name] = self.shown.get(base, base)
             if node.op_type == "Expand":  # what was expanded occupies nothing
-                self.tensors[name] = _Tensor(self.tensor(name).shape, self.tensor(base).bytes)
+                self.tensors[name] = replace(self.tensor(name), bytes=self.tensor(base).bytes)
 
     def _hold(self, read: Iterable[str]) -> None:
         """Note the inputs and constants that the latest op reads."""
@@ -318,7 +321,7 @@ class _OnnxBuilder:
     def weight_of(self, name: str) -> int | None:
         """The weight that a value is, or looks at; one that is read for the first time is added."""
         if name not in self.weight and name in self.initializers and name not in self.constants:
-            self.weight[name] = self.draft.add_weight(self.tensor(name).bytes)
+            self.weight[name] = self.draft.add_weight(self.tensor(name).bytes, self.tensor(name).precision)
         return self.weight.get(name)
 
     def tensor(self, name: str) -> _Tensor:
@@ -329,7 +332,8 @@ class _OnnxBuilder:
                 shape, kind = tuple(tensor.dims), tensor.data_type
             else:
                 shape, kind = _inferred_type(name, self.types.get(name))
-            self.tensors[name] = _Tensor(shape, numel(shape) * _item_bytes(name, kind))
+            precision = precision_of(TensorProto.DataType.Name(kind).lower())
+            self.tensors[name] = _Tensor(shape, numel(shape) * _item_bytes(name, kind), precision)
         return self.tensors[name]
 
     def _new_name(self, node: NodeProto) -> str:

@@ -2,12 +2,12 @@
 
 The nodes belong to a domain of our own, "placelab". Viewers of ONNX models show it; no runtime can run it.
 
-    Weight            bytes                                             -> "weight.0"
+    Weight            bytes, precision                                  -> "weight.0"
     <kind of an op>   position, flops, bytes_accessed, output_bytes,    -> "op.0"
                       phase, mirror, group, measured_seconds,
                       measured_on, measured_devices, devices,
                       transfer_bytes, edges, control, edge_bytes, weight_uses,
-                      samples, fixed
+                      precision, samples, fixed
 
 A node's inputs are the producers of its incoming edges, whose positions among the graph's edges are `edges`, and then
 the weights that it reads, whose positions among the uses are `weight_uses`; `control` says of each edge whether it
@@ -30,6 +30,7 @@ from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import MERGED
+from graphs.precision import SINGLE
 
 VERSION = 1
 DOMAIN = "placelab"
@@ -48,9 +49,18 @@ def written_op_graph(graph: OpGraph) -> ModelProto:
     incoming = _by_owner(graph.edges[:, 1].tolist(), len(graph))
     uses = _by_owner(graph.weight_uses[:, 0].tolist(), len(graph))
     frozen = [int(each) or None for each in graph.frozen.tolist()] or [None] * len(graph.weights)
+    precisions = graph.weight_precisions or [SINGLE] * len(graph.weights)
     nodes = [
-        helper.make_node("Weight", [], [f"weight.{i}"], domain=WEIGHTS, bytes=_double("bytes", size), frozen=frozen)
-        for i, (size, frozen) in enumerate(zip(graph.weights.tolist(), frozen, strict=True))
+        helper.make_node(
+            "Weight",
+            [],
+            [f"weight.{i}"],
+            domain=WEIGHTS,
+            bytes=_double("bytes", size),
+            frozen=frozen,
+            precision=precision or None,
+        )
+        for i, (size, frozen, precision) in enumerate(zip(graph.weights.tolist(), frozen, precisions, strict=True))
     ]
     for op in graph.topological_order.tolist():  # the order that ONNX asks for
         nodes.append(_written_op(graph, op, incoming[op], uses[op]))
@@ -93,6 +103,8 @@ def read_op_graph(model: ModelProto) -> OpGraph:
         **_optional_columns(ops),
         weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
         weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
+        precisions=tuple(node.text("precision") for node in ops),
+        weight_precisions=tuple(node.text("precision") for node in nodes[WEIGHTS]),
         frozen=np.array([node.integer("frozen", 0) != 0 for node in nodes[WEIGHTS]], np.bool_),
         batch_law=_batch_law(ops),
     )
@@ -115,6 +127,7 @@ def _written_op(graph: OpGraph, op: int, edges: list[int], uses: list[int]) -> N
         "measured_on": _doubles("measured_on", [float(values[op]) for values in graph.measured_on.values()]),
         "measured_devices": list(graph.measured_on) or None,  # ONNX has no empty lists
         "devices": list(graph.devices[op]) or None if graph.devices else None,
+        "precision": (graph.precisions and graph.precisions[op]) or None,
         "transfer_bytes": _doubles("transfer_bytes", graph.transfer_bytes[op : op + 1].tolist()),
         "edges": edges or None,
         "control": control.astype(int).tolist() if control.any() else None,
@@ -246,6 +259,9 @@ class _Node:
 
     def numbers(self, key: str) -> list[float]:
         return list(self._attribute(key, AttributeProto.TENSOR, "a tensor of doubles").t.double_data)
+
+    def text(self, key: str) -> str:
+        return str(self._attribute(key, AttributeProto.STRING, "a text").s.decode())
 
     def texts(self, key: str) -> list[str]:
         return [text.decode() for text in self._attribute(key, AttributeProto.STRINGS, "texts").strings]

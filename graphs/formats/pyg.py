@@ -18,6 +18,7 @@ COLUMNS = (
     "transfer_bytes", "edge_bytes", "frozen",
 )  # fmt: skip
 OPTIONAL = ("mirror", "group")  # indices, or -1
+PRECISIONS = ("precisions", "weight_precisions")  # texts
 
 
 def to_pyg(graph: OpGraph) -> Data:
@@ -45,6 +46,7 @@ def to_pyg(graph: OpGraph) -> Data:
         weight_uses=torch.from_numpy(np.array(graph.weight_uses)),
         measured_on=[(device, torch.from_numpy(np.array(seconds))) for device, seconds in graph.measured_on.items()],
         devices=[list(names) for names in graph.devices],
+        **{key: list(getattr(graph, key)) for key in PRECISIONS},
         **columns,
     )
 
@@ -57,12 +59,15 @@ def from_pyg(data: Data) -> OpGraph:
     try:
         columns = {key: data[key].numpy() for key in COLUMNS}
         names, kinds = (tuple(map(str, data[key])) for key in ("names", "kinds"))
+        precisions, of_weights = (tuple(map(str, data[key])) if key in data else () for key in PRECISIONS)  # if written
         return OpGraph(
             *(str(data["name"]), names, kinds),
             edges=data["edge_index"].numpy().T,
             weight_uses=data["weight_uses"].numpy(),
             measured_on={str(device): seconds.numpy() for device, seconds in data["measured_on"]},
             devices=tuple(tuple(map(str, names)) for names in data["devices"]),
+            precisions=precisions,
+            weight_precisions=of_weights,
             **columns,
         )
     except InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from graphs.devices.catalogue import catalogue
+from graphs.devices.catalogue import CatalogueDevice, catalogue
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
 TABLE = re.compile(r"<!-- table: (?P<name>\w+) -->\n(?:\|[^\n]*\n)*")
@@ -14,13 +14,20 @@ TABLE = re.compile(r"<!-- table: (?P<name>\w+) -->\n(?:\|[^\n]*\n)*")
 def devices() -> str:
     """A row per device."""
     rows = [
-        f"| `{name}` | {each.about} | {each.flops_per_second} | {each.bytes_per_second} | {each.memory} "
-        f"| {each.source} |\n"
+        f"| `{name}` | {each.about} | {each.flops_per_second} | {_peaks(each)} | {each.bytes_per_second} "
+        f"| {each.memory} | {each.source} |\n"
         for name, each in catalogue().devices.items()
     ]
-    return "| name | device | FLOP/s | own memory, bytes/s | memory | source |\n|---|---|---|---|---|---|\n" + "".join(
-        rows
-    )
+    heads = ("name", "device", "FLOP/s", "in other precisions, TFLOP/s", "own memory, bytes/s", "memory", "source")
+    return f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n" + "".join(rows)
+
+
+def _peaks(device: CatalogueDevice) -> str:
+    """By the figure: "156 tf32; 312 fp16, bf16"."""
+    named = dict[str, list[str]]()
+    for precision, peak in device.flops_by_precision.items():
+        named.setdefault(str(peak).removesuffix("TFLOP/s"), []).append(precision)
+    return "; ".join(f"{peak} {', '.join(precisions)}" for peak, precisions in named.items())
 
 
 def links() -> str:

@@ -20,6 +20,21 @@ DATA_SHEETS = {
     "rtx5070ti": (43.9, 896, 16), "rtx5080": (56.3, 960, 16),
     "m2": (3.6, 100, 16), "m1-max": (10.4, 400, 48), "m1-ultra": (21, 800, 96),
     "laptop-cpu": (0.82, 51.2, 16), "server-cpu": (1, 77, 128),
+    "a10": (31.2, 600, 24), "mi100": (46.1, 1228.8, 32), "mi210": (45.3, 1638.4, 64), "mi250": (45.3, 1638.4, 64),
+}  # fmt: skip
+# TFLOP/s of dense products in TF32, FP16, BF16 and FP8, None where there are none, as data sheets and white papers have
+# them. Of GeForce cards those with sums in single precision.
+PRODUCTS = {
+    "k80": (None, None, None, None), "p100": (None, 18.7, None, None), "v100": (None, 125, None, None),
+    "v100-32gb": (None, 125, None, None), "t4": (None, 65, None, None), "rtx5000": (None, 89.2, None, None),
+    "a100-40gb": (156, 312, 312, None), "a100-80gb": (156, 312, 312, None), "a10": (62.5, 125, 125, None),
+    "h100": (494.7, 989.4, 989.4, 1978.9), "h200": (494.7, 989.4, 989.4, 1978.9), "b200": (1125, 2250, 2250, 4500),
+    "l4": (60, 121, 121, 242.5), "l40s": (183, 362, 362, 733), "rtx-a6000": (77.4, 154.8, 154.8, None),
+    "rtx6000-ada": (182.1, 364.2, 364.2, 728.5), "rtx3080": (29.8, 59.5, 59.5, None), "rtx3090": (35.6, 71, 71, None),
+    "rtx4090": (82.6, 165.2, 165.2, 330.3), "rtx5070": (30.9, 61.7, 61.7, 123.5),
+    "rtx5070ti": (43.9, 87.9, 87.9, 175.8), "rtx5080": (56.3, 112.6, 112.6, 225.1),
+    "rtx5090": (104.8, 209.5, 209.5, 419), "mi100": (None, 184.6, 92.3, None), "mi210": (None, 181, 181, None),
+    "mi250": (None, 181, 181, None), "mi300x": (653.7, 1307.4, 1307.4, 2614.9),
 }  # fmt: skip
 LANE_GBPS = {3: 0.985, 4: 1.97, 5: 3.94}  # PCIe, GB/s in one direction, by generation (PCI-SIG)
 
@@ -33,6 +48,18 @@ def test_every_device_has_the_numbers_of_its_data_sheet_and_says_which() -> None
         assert found.memory_bytes == memory * GIB
         assert found.launch_seconds == (1e-6 if found.kind == "cpu" else 5e-6)
         assert catalogue().devices[name].source
+
+
+def test_products_in_other_precisions_are_as_fast_as_data_sheets_say() -> None:
+    for name, figures in PRODUCTS.items():
+        peaks = device(name).flops_by_precision
+        for precision, figure in zip(("tf32", "fp16", "bf16", "fp8"), figures, strict=True):
+            assert peaks.get(precision) == (figure and pytest.approx(figure * 1e12)), (name, precision)
+    for name in catalogue().devices.keys() - PRODUCTS.keys():  # GeForce cards in no white paper: as their relatives
+        own = device(name)
+        assert {key: round(peak / own.flops_per_second) for key, peak in own.flops_by_precision.items()} in (
+            {}, {"tf32": 1, "fp16": 2, "bf16": 2, "int8": 8}, {"tf32": 1, "fp16": 2, "bf16": 2, "fp8": 4, "int8": 8}
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

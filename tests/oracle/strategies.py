@@ -41,6 +41,7 @@ def check_times(timeline: Timeline, expected: Result | Times) -> None:
 
 SECONDS = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7))  # mostly whole, so that many events coincide
 EXACT_SECONDS = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 0.125, 0.75))  # whose sums are exact
+PRECISIONS = st.sampled_from(("", "bf16"))
 BYTES = st.integers(0, 4)
 
 
@@ -103,6 +104,8 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
         working_bytes=np.array(resident[1], np.float64),
         edge_bytes=np.array(messages, np.float64),
         frozen=np.array(frozen, np.bool_),
+        precisions=tuple(draw(st.just([]) | st.lists(PRECISIONS, min_size=ops, max_size=ops))),
+        weight_precisions=tuple(draw(st.just([]) | st.lists(PRECISIONS, min_size=len(weights), max_size=len(weights)))),
     )  # fmt: skip
 
 

@@ -43,9 +43,7 @@ def randomised(
             least = 0.0  # what fits nowhere else goes to the slow ones
     devices = tuple(
         replace(
-            device,
-            flops_per_second=device.flops_per_second * speed * faster,
-            bytes_per_second=device.bytes_per_second * speed * faster,
+            device.faster(speed).faster(faster),
             memory_bytes=device.memory_bytes * max(memory * larger, least),
         )
         for device, (faster, larger) in zip(cluster.devices, own, strict=True)

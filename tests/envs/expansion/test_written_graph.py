@@ -51,7 +51,7 @@ def as_op_graph(graph: OpGraph) -> OpGraph:
 def test_it_is_the_op_graph_of_its_values(case: tuple[Problem, Plan]) -> None:
     graph = expand(*case).problem.graph
     assert isinstance(graph, WrittenGraph)
-    assert not {"names", "kinds"} & vars(graph).keys()  # nothing has read them
+    assert not {"names", "kinds", "precisions"} & vars(graph).keys()  # nothing has read them
     check_equal(graph, as_op_graph(graph))
 
 
@@ -67,6 +67,14 @@ def test_it_may_be_changed_and_pickled_as_an_op_graph() -> None:
     graph = expand(*chain()).problem.graph
     check_equal(replace(graph, flops=2 * graph.flops), replace(as_op_graph(graph), flops=2 * graph.flops))
     assert pickle.loads(pickle.dumps(graph)).fingerprint == graph.fingerprint
+
+
+def test_copies_multiply_in_the_precision_of_their_op() -> None:
+    problem, plan = chain()
+    given = replace(problem.graph, precisions=("", "bf16", "tf32"))
+    graph = expand(replace(problem, graph=given), plan).problem.graph
+    by_op = {name.partition("#")[0]: precision for name, precision in zip(graph.names, graph.precisions, strict=True)}
+    assert [by_op[name] for name in given.names] == ["", "bf16", "tf32"]
 
 
 def test_names_that_copies_would_have_too_are_refused() -> None:

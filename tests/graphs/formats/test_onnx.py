@@ -151,6 +151,13 @@ def test_small_types_have_their_own_size(tmp_path: Path) -> None:
     assert graph.output_bytes.tolist() == [16, 4]
 
 
+def test_products_are_in_the_precision_of_what_they_read(tmp_path: Path) -> None:
+    body = "h = MatMul (x, x) f = Cast <to = 1> (h) y = MatMul (f, w)"
+    graph = load_onnx(written(tmp_path, "float16[8,8] x", body, "float[8,2] y", {"w": (8, 2)}))
+    assert graph.precisions == ("fp16", "", "")
+    assert graph.weight_precisions == ()
+
+
 def test_sizes_are_given_to_dimensions_that_have_none(tmp_path: Path) -> None:
     body = "shape = Shape (x) ones = ConstantOfShape (shape) s = Add (x, ones) y = MatMul (s, w)"
     file = written(tmp_path, "float[batch,3] x, float[?,4] w", body, "float[batch,4] y")
@@ -270,6 +277,7 @@ def full_graphs(draw: st.DrawFn) -> OpGraph:
         mirror=np.array(column(st.integers(-1, ops - 1)), np.int64),
         measured_seconds=np.array(column(AMOUNT | st.just(np.nan))), measured_on=bare.measured_on,
         devices=bare.devices, transfer_bytes=bare.transfer_bytes, edge_bytes=bare.edge_bytes, frozen=bare.frozen,
+        precisions=bare.precisions, weight_precisions=bare.weight_precisions,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def random_cluster(rng: np.random.Generator, devices: int, op_seconds: float, *,
     network = LinkSpeed(bandwidth / log_uniform(rng, 1.0, NETWORK), latency * log_uniform(rng, 1.0, NETWORK))
     made = [
         Server(
-            tuple(_faster(typical, speed[i]) for i in members),
+            tuple(typical.faster(speed[i]) for i in members),
             tuple(LinkSpeed(bandwidth * lanes[i], latency) for i in members),
             network if servers > 1 else ANYTHING,
         )
@@ -80,11 +80,6 @@ def _speeds(rng: np.random.Generator, home: Ints) -> Floats:
         slow[rng.integers(len(home))] = False
         own = np.where(slow, own / _factors(rng, len(home), SLOWEST), own)
     return own
-
-
-def _faster(device: Device, speed: float) -> Device:
-    flops, moved = device.flops_per_second * speed, device.bytes_per_second * speed
-    return replace(device, flops_per_second=flops, bytes_per_second=moved)
 
 
 def _factors(rng: np.random.Generator, count: int, most: float) -> Floats:
