@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.pass_orders import Ranks, load_pass_order
+from envs.pass_orders import Ranks, load_pass_order, takes
 from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
@@ -48,8 +48,6 @@ class GPipe(Named):
     """How many neighbouring devices divide the micro-batches of a stage."""
     order: str = "gpipe"
     """The order of passes (`envs.pass_orders`), such as early_backward_a for 1F1B."""
-    stages_per_device: int = 1
-    """Stages of each device: interleaved or, for orders that take only that, two in the shape of a V."""
     recompute: bool = False
     """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
     partition: Literal["least", "block", "histogram"] = "least"
@@ -57,9 +55,8 @@ class GPipe(Named):
     may leave some stages out (`placers.pipelines.cutting.balance`)."""
 
     def __post_init__(self) -> None:
-        for knob in ("replicas", "stages_per_device"):
-            if getattr(self, knob) < 1:
-                raise InputError(f"gpipe: {knob} is {getattr(self, knob)}; expected at least 1")
+        if self.replicas < 1:
+            raise InputError(f"gpipe: replicas is {self.replicas}; expected at least 1")
         load_pass_order(self.order)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
@@ -68,7 +65,7 @@ class GPipe(Named):
         That it is, too, with a note, where only placements make sense. Raises InputError for replicas that do not
         divide the devices, samples that cannot be divided, and as the order of passes does.
         """
-        is_placement = self.micro_batches == self.replicas == self.stages_per_device == 1 and not self.recompute
+        is_placement = self.micro_batches == self.replicas == 1 and not self.recompute
         reason = "" if is_placement else why_placements_only(problem)
         if is_placement or reason:
             notes = [f"gpipe: stages without micro-batches or replicas, since {reason}."] if reason else []
@@ -88,63 +85,40 @@ class GPipe(Named):
         position = pipeline_positions(problem, layers if len(layers) else problem.units.first_op)
         if len(users := problem.units.weight_uses[:, 0]):
             position = np.minimum(position, position[users].max())  # what follows the last layer, such as the loss
-        most, seconds = len(devices) // self.replicas * self.stages_per_device, unit_seconds(problem)[:, devices]
+        most, seconds = len(devices) // self.replicas, unit_seconds(problem)[:, devices]
         stages = self._blocks(seconds.mean(axis=1), position, most)[graph.units].tolist()
         count = max(stages) + 1
-        if count % self.stages_per_device:
-            raise InputError(
-                f"gpipe: {graph.name!r} can be cut into {count} stages, and not into {self.stages_per_device} for each "
-                "device; choose fewer stages_per_device"
-            )
-        places = count // self.stages_per_device
-        wanted = PER_STAGE * places if count > 1 else 1
-        micro_batches = self.micro_batches or self._most(graph, wanted, count)
+        ranks: Ranks = tuple((stage,) for stage in range(count))
+        micro_batches = self.micro_batches or self._most(graph, PER_STAGE * count if count > 1 else 1, ranks)
         check_divides(graph, "gpipe", micro_batches, self.replicas)
-        place_of = {
-            stage: place for place, some in enumerate(self._ranks(graph, count, micro_batches)) for stage in some
-        }
-        several = [devices[place * self.replicas : (place + 1) * self.replicas] for place in range(places)]
+        self._check_order(graph, ranks, micro_batches)
+        several = [devices[stage * self.replicas : (stage + 1) * self.replicas] for stage in range(count)]
         recompute = tuple(range(count)) if self.recompute else ()
         schedule = Schedule(micro_batches, tuple(stages), self.order, recompute)
         if count == micro_batches == 1 and not recompute:
             schedule = WHOLE_BATCH  # there is nothing to put in order
-        return Plan(tuple(several[place_of[stage]] for stage in stages), schedule=schedule)
+        return Plan(tuple(several[stage] for stage in stages), schedule=schedule)
 
-    def _ranks(self, graph: OpGraph, stages: int, micro_batches: int) -> Ranks:
-        """The stages of each place in the pipeline, as the order of passes takes them."""
-        order, places = load_pass_order(self.order), stages // self.stages_per_device
-        interleaved = tuple(tuple(range(place, stages, places)) for place in range(places))
-        try:
-            order.passes(interleaved, micro_batches)
-        except InputError as error:
-            if self.stages_per_device == 1:
-                raise self._advised(error, graph, interleaved) from error
-            folded = tuple((place, stages - 1 - place) for place in range(places))
-            order.passes(folded, micro_batches)
-            return folded
-        return interleaved
-
-    def _most(self, graph: OpGraph, most: int, stages: int) -> int:
+    def _most(self, graph: OpGraph, most: int, ranks: Ranks) -> int:
         """At most so many micro-batches, which divide the samples, and which the order takes if it takes any."""
         dividing = most_that_divide(graph, most, self.replicas)
-        for count in range(dividing, 0, -1):
-            if graph.samples % (count * self.replicas) == 0:
-                try:
-                    self._ranks(graph, stages, count)
-                except InputError:
-                    continue
-                return count
-        return dividing
+        counts = (each for each in range(dividing, 0, -1) if graph.samples % (each * self.replicas) == 0)
+        return next((each for each in counts if takes(self.order, ranks, each)), dividing)
 
-    def _advised(self, error: InputError, graph: OpGraph, ranks: Ranks) -> InputError:
-        """The refusal of an order, with numbers of micro-batches that it takes and that divide the samples, if any."""
-        each = graph.samples // self.replicas
-        taken = [count for count in range(1, each + 1) if each % count == 0 and _takes(self.order, ranks, count)]
-        if not taken:
-            return error
-        sentence = str(error).partition("; use ")[0]
-        numbers = " or ".join(map(str, taken[-2:]))
-        return InputError(f"{sentence}; use {numbers} micro-batches, into which {each} samples can be divided")
+    def _check_order(self, graph: OpGraph, ranks: Ranks, micro_batches: int) -> None:
+        """Raise InputError as the order of passes, with numbers that it takes and that divide the samples, if any."""
+        try:
+            load_pass_order(self.order).passes(ranks, micro_batches)
+        except InputError as error:
+            each = graph.samples // self.replicas
+            taken = [count for count in range(1, each + 1) if each % count == 0 and takes(self.order, ranks, count)]
+            if not taken:
+                raise
+            sentence = str(error).partition("; use ")[0]
+            numbers = " or ".join(map(str, taken[-2:]))
+            raise InputError(
+                f"{sentence}; use {numbers} micro-batches, into which {each} samples can be divided"
+            ) from error
 
     def _blocks(self, seconds: Floats, position: Ints, most: int) -> Ints:
         """(units,) the block of each unit, of consecutive positions, (units,), with balanced seconds.
@@ -164,12 +138,3 @@ class GPipe(Named):
 
 
 build = GPipe
-
-
-def _takes(order: str, ranks: Ranks, micro_batches: int) -> bool:
-    """Whether an order of passes runs as many micro-batches through these stages."""
-    try:
-        load_pass_order(order).passes(ranks, micro_batches)
-    except InputError:
-        return False
-    return True

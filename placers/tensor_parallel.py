@@ -13,18 +13,15 @@ from typing import ClassVar, Literal
 from envs.plans.mesh import length
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.by_name import Named
-from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.pipelines.published.servers import Servers
 from placers.splits.bucket_elimination import least
-from placers.splits.column_row import columns_and_rows
+from placers.splits.column_row import columns_and_rows, over_mesh
 from placers.splits.described_step import split_graph_of
 from placers.splits.mesh import prices_of_links
 from placers.splits.options import SplitRules, Splitting
-from placers.splits.parts import Option
 from placers.splits.pricing import Pricing
 from placers.splits.undivided import first_devices, on_one_device, why_undivided
 
@@ -39,9 +36,6 @@ class TensorParallel(Named):
 
     devices: int = 0
     """How many devices, the first ones; 0 for all. CPUs are used only if there is nothing else."""
-    shards: int = 0
-    """How many of them divide products, the others the batch; 0 for those of a server, or fewer if that divides more
-    products, such as those of fewer heads."""
     others: Literal["", "whole", "batch"] = ""
     """What shards do with all other ops: each does the whole, as in Megatron-LM, or its part of the batch; "" for what
     is estimated to take less."""
@@ -50,20 +44,16 @@ class TensorParallel(Named):
         """Without any simulation. Data parallelism if no two products follow one another, which a note says.
 
         All on one device if nothing can be divided, which a note says as well. Raises InputError for more devices than
-        there are, and for shards that do not divide them.
+        there are.
         """
         devices = first_devices(problem, "tensor_parallel", self.devices)
         if reason := why_undivided(problem, devices):
             return on_one_device(problem, reason, self.name, seed, budget)
-        if self.shards < 0 or (self.shards and len(devices) % self.shards):
-            raise InputError(f"tensor_parallel: shards is {self.shards}; expected a divisor of {len(devices)} devices")
         servers = Servers.of(problem.cluster, devices)
         sizes = set(servers.sizes.tolist())
-        most = self.shards or (sizes.pop() if len(sizes) == 1 else len(devices))
+        most = sizes.pop() if len(sizes) == 1 else len(devices)
         divided = {
-            shards: columns_and_rows(problem.graph, shards)
-            for shards in range(most, 1, -1)
-            if most % shards == 0 and self.shards in (0, shards)
+            shards: columns_and_rows(problem.graph, shards) for shards in range(most, 1, -1) if most % shards == 0
         }
         shards = max(divided, key=lambda count: (_products(problem.graph, divided[count]), count), default=1)
         by = divided.get(shards, ("",) * len(problem.graph))
@@ -91,18 +81,11 @@ def _products(graph: OpGraph, by: tuple[str, ...]) -> float:
     return float(graph.flops[[bool(index) for index in by]].sum())
 
 
-def _plan(graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards: int, others: str) -> Plan:
-    """Replicas divide the batch of each op, and shards what columns and rows say, or what they do with all others."""
-    replicas, split = len(devices) // shards, list[Option]()
-    for each, index in zip(descriptions_of(graph), by, strict=True):
-        size = 0 if each is None else each.operator.sizes.get(each.batch, 0)
-        batch = "" if each is None else each.batch
-        outer = batch if size >= replicas else ""
-        inner = index or (batch if others == "batch" and size >= replicas * shards else "")
-        by_axis = (*((outer,) if replicas > 1 else ()), *((inner,) if shards > 1 else ()))
-        split.append(() if batch and set(by_axis) == {batch} else by_axis)  # as replicas: see docs/plans.md
-    mesh = tuple(number for number in (replicas, shards) if number > 1)
-    return Plan((devices,) * len(graph), split=tuple(split), mesh=mesh)
+def _plan(
+    graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards: int, others: Literal["whole", "batch"]
+) -> Plan:
+    split, mesh = over_mesh(graph, by, len(devices) // shards, shards, others=others)
+    return Plan((devices,) * len(graph), split=split, mesh=mesh)
 
 
 def _seconds(problem: Problem, plan: Plan) -> float:

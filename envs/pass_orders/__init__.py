@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from graphs.foundation import by_name
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, UserCodeError
 from graphs.foundation.user_code import user_code
 
 
@@ -66,6 +66,17 @@ def load_pass_order(spec: str) -> PassOrder:
     """
     is_known = isinstance(spec, str) and not by_name.own(spec)
     return _remembered(spec) if is_known else _built(spec)
+
+
+def takes(spec: str, ranks: Ranks, micro_batches: int) -> bool:
+    """Whether an order runs as many micro-batches through these stages. Raises UserCodeError as its code raises."""
+    try:
+        load_pass_order(spec).passes(ranks, micro_batches)
+    except UserCodeError:
+        raise
+    except InputError:
+        return False
+    return True
 
 
 def _built(spec: str) -> PassOrder:

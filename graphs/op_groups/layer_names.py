@@ -24,6 +24,21 @@ def unit_layers(graph: OpGraph) -> Ints:
     return chosen
 
 
+def unit_blocks(graph: OpGraph) -> Ints:
+    """(units,) the block of each unit, from 0; empty if the names show no layers.
+
+    Blocks are the layers that have modules inside, as those of a Transformer and unlike those of a head that is a
+    sequence of modules; or all layers if none has. What is outside of them is with the block before it.
+    """
+    layers = unit_layers(graph)
+    if len(layers) == 0:
+        return layers
+    named, keys = named_layers(graph), _layer_keys(graph.names)
+    has_modules = np.array([0 < len(key) < len(path(name)) for name, key in zip(graph.names, keys, strict=True)])
+    blocks = np.unique(named[has_modules if has_modules.any() else named >= 0])
+    return np.maximum(np.searchsorted(blocks, layers, side="right") - 1, 0)
+
+
 def op_layers(graph: OpGraph) -> Ints:
     """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names show no layers.
 

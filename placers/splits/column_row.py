@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Literal
 
+from envs.plans.mesh import Mesh, Split
 from graphs.described import Described
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.operator import Access, Operator
@@ -33,6 +35,25 @@ def columns_and_rows(graph: OpGraph, count: int) -> tuple[str, ...]:
         name = forward.get(op if mirror < 0 else mirror, NONE)
         split.append(name if each is not None and _may_divide(each.operator, name, count) else NONE)
     return tuple(split)
+
+
+def over_mesh(
+    graph: OpGraph, by: Sequence[str], replicas: int, shards: int, *, others: Literal["whole", "batch"] = "whole"
+) -> tuple[tuple[Split, ...], Mesh]:
+    """(ops,) what each op divides over a mesh of replicas and shards, and that mesh.
+
+    Replicas divide the batch, and shards what columns and rows say, (ops,); or for all else their part of the batch, or
+    nothing.
+    """
+    split = list[Split]()
+    for each, index in zip(descriptions_of(graph), by, strict=True):
+        size = 0 if each is None else each.operator.sizes.get(each.batch, 0)
+        batch = "" if each is None else each.batch
+        outer = batch if size >= replicas else ""
+        inner = index or (batch if others == "batch" and size >= replicas * shards else "")
+        by_axis = (*((outer,) if replicas > 1 else ()), *((inner,) if shards > 1 else ()))
+        split.append(() if batch and set(by_axis) == {batch} else by_axis)  # as replicas: see docs/plans.md
+    return tuple(split), tuple(number for number in (replicas, shards) if number > 1)
 
 
 class _Forward:

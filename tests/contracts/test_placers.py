@@ -85,7 +85,7 @@ PROBLEMS = {
     "nothing to pay": Problem(toy_graph([0, 0, 0], [(0, 1)], output_bytes=[0, 0, 0]), toy_cluster(2, memory=0.0)),
 }
 
-REFUSED = {("data_parallel", "bound to devices"), ("whole_plans:untrained=yes", "bound to devices")}
+REFUSED = {(name, "bound to devices") for name in ("data_parallel", "parallel", "whole_plans:untrained=yes")}
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -171,7 +171,7 @@ def test_ops_without_weights_that_are_divided_alike_are_named_together() -> None
 
 
 def test_the_table_and_the_chart_say_the_same_of_a_transformer_on_one_screen() -> None:
-    given = placelab.place(TRANSFORMER, cluster="p100x4", placer="tensor_parallel:others=whole,shards=2")
+    given = placelab.place(TRANSFORMER, cluster="p100x4", placer="parallel:tp=2")
     rows = split_rows(given.problem, given.plan)
     text, chart = table_text(rows), words(split_chart(rows))
     assert "What is divided by what: axis A: 2, B: 2" in text

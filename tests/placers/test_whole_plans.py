@@ -172,17 +172,6 @@ def test_a_problem_of_placements_gets_one_with_a_note() -> None:
     assert not GPipe().place(replace(problem, objective="latency")).plan.is_placement
 
 
-def test_devices_may_have_several_stages() -> None:
-    problem = Pipeline(stages=8).problem(servers(4))
-    plan = GPipe(stages_per_device=2, micro_batches=4).place(problem).plan
-    assert [(plan.schedule.stages[op], plan.devices[op]) for op in range(8)] == [(i, (i % 4,)) for i in range(8)]
-    folded = GPipe(stages_per_device=2, order="zb_v").place(problem).plan
-    assert [folded.devices[op] for op in range(8)] == [(0,), (1,), (2,), (3,), (3,), (2,), (1,), (0,)]
-    assert folded.schedule.micro_batches == 16
-    with pytest.raises(InputError, match="can be cut into 8 stages, and not into 3 for each device"):
-        GPipe(stages_per_device=3).place(problem)
-
-
 def test_the_loss_is_with_the_last_layer() -> None:
     weights = Pipeline(stages=4, forward=(1, 1, 1, 8)).graph()
     graph = replace(weights, weight_uses=weights.weight_uses[weights.weight_uses[:, 1] < 3])

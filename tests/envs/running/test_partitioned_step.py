@@ -17,6 +17,7 @@ from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.data_parallel import build as data_parallel
+from placers.parallel import Parallel
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import build as tofu
 from tests.envs.running.partitioned_jobs import Arrays, Partitioned, Trained, example_of, losses, unplaced
@@ -48,7 +49,7 @@ CASES = [
     ("mlp", "v100x4", tofu()),  # two axes
     ("checkpointed", "v100x2", TensorParallel()),
     ("gpt", "v100x2", TensorParallel()),  # heads, and a tied weight
-    ("gpt", "v100x4", TensorParallel(shards=2)),  # within two replicas
+    ("gpt", "v100x4", Parallel(tp=2)),  # within two replicas
     ("conv", "v100x2", tofu()),  # batch normalisation by channels
     ("conv", "v100x4", data_parallel()),
     pytest.param("experts", "v100x2", tofu(), marks=pytest.mark.slow),

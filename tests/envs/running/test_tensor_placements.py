@@ -20,12 +20,13 @@ from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.optcnn import build as optcnn
+from placers.parallel import Parallel
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import build as tofu
 from tests.envs.placed_models.models import captured
 from tests.oracle.sharded.boxed import slices
 
-PLACERS = (TensorParallel(), TensorParallel(shards=2, others="batch"), tofu(), optcnn())
+PLACERS = (TensorParallel(), TensorParallel(others="batch"), tofu(), optcnn())
 
 
 def problem_of(name: str, devices: int) -> Problem:
@@ -71,7 +72,7 @@ def test_devices_have_the_parts_of_weights_that_the_simulator_says_they_store(na
 
 def test_heads_of_query_key_and_value_are_divided_alike() -> None:
     problem = problem_of("gpt", 4)
-    placements = TensorPlacements(problem, TensorParallel(shards=2).place(problem).plan)
+    placements = TensorPlacements(problem, Parallel(tp=2).place(problem).plan)
     assert placements.mesh == (2, 2)
     assert placements.stored["blocks.0.qkv.weight"] == (Replicate(), _StridedShard(0, split_factor=3))
     assert placements.stored["blocks.0.out.weight"] == (Replicate(), Shard(1))

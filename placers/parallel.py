@@ -1,0 +1,200 @@
+"""A plan by its degrees: data, tensor and pipeline parallelism as Megatron-LM and torchtitan have them.
+
+The answer to "what will my plan take": nothing is chosen or searched. Of the devices, those of a tensor-parallel group
+follow one another, then its replicas, then the stages (Narayanan et al. 2021, section 3):
+
+    dp=2, tp=2, pp=2        stage 0: 0 1 | 2 3        stage 1: 4 5 | 6 7        two replicas of two shards each
+
+Stages have equally many blocks, or as many as `layers` says; what is before the first block is with it, and what
+follows the last one with that. Inside of a stage, columns and rows of weights are divided by Megatron-LM's rule
+(`placers.splits.column_row`); each shard does all else in whole. Ops run in the order of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from envs.pass_orders import Ranks, load_pass_order, takes
+from envs.pipelines.pipeline import ONE_F_ONE_B
+from envs.pipelines.unit_order import pipeline_positions
+from envs.plans.mesh import Mesh, Split
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
+from envs.plans.schedule import WHOLE_BATCH, Schedule
+from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.op_groups.layer_names import unit_blocks
+from graphs.problem import Problem
+from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
+from placers.splits.column_row import columns_and_rows, over_mesh
+from placers.splits.undivided import why_undivided
+
+BY_REQUEST = True  # it says a plan, and looks for none
+ISSUED = "program"  # the order of ops
+
+Notes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parallel(Named):
+    """A plan given by its degrees of data, tensor and pipeline parallelism, as Megatron-LM runs it."""
+
+    divides_batch: ClassVar[bool] = True
+
+    dp: int = 0
+    """Replicas, which divide the batch; 0 for all devices over tp times pp. CPUs are used only if there is nothing
+    else."""
+    tp: int = 1
+    """Shards of each replica, which divide columns and rows of weights."""
+    pp: int = 1
+    """Stages of the pipeline, each on devices of its own."""
+    micro_batches: int = 1
+    """Micro-batches of a step, on each replica."""
+    interleaved: int = 1
+    """Stages of each device, in turns: Megatron-LM's virtual pipeline stages. For orders that take only that, two in
+    the shape of a V."""
+    recompute: bool = False
+    """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
+    order: str = ""
+    """The order of passes (`envs.pass_orders`); "" for 1F1B, or `interleaved` with several stages on each device."""
+    layers: str = ""
+    """How many blocks each stage has, from the first to the last, such as 5+6+6+7; "" for equally many."""
+
+    def __post_init__(self) -> None:
+        for knob, least in (("dp", 0), ("tp", 1), ("pp", 1), ("micro_batches", 1), ("interleaved", 1)):
+            if getattr(self, knob) < least:
+                raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
+        load_pass_order(self._order)
+        if self.layers:
+            self._blocks_given()
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
+        """Without any simulation.
+
+        Raises InputError for more devices than there are, or, without dp, a number that tp and pp do not divide; for
+        samples that cannot be divided; blocks that stages cannot have equally many of; a problem of placements only,
+        or, with tp, one whose ops cannot be divided; and as the order of passes does.
+        """
+        if reason := why_placements_only(problem):
+            raise InputError(f"parallel runs ops on several devices, but {reason}; use another placer")
+        devices, graph = accelerators(problem.cluster), problem.graph
+        width = self._width(problem, len(devices))
+        replicas = width // self.tp
+        check_divides(graph, "parallel", self.micro_batches, replicas)
+        rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
+        split, mesh, notes = self._split(problem, devices, replicas)
+        schedule = WHOLE_BATCH
+        if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
+            recompute = tuple(range(len(rank))) if self.recompute else ()
+            schedule = Schedule(self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute)
+        of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
+        plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), ISSUED, schedule, split, mesh)
+        return PlacerResult(plan, self.name, seed, notes=notes)
+
+    @property
+    def _order(self) -> str:
+        return self.order or (ONE_F_ONE_B if self.interleaved == 1 else "interleaved")
+
+    @property
+    def _stages(self) -> int:
+        return self.pp * self.interleaved
+
+    def _width(self, problem: Problem, devices: int) -> int:
+        """How many devices each stage is on."""
+        others = self.tp * self.pp
+        count = others * self.dp if self.dp else devices
+        if count > devices or count % others:
+            degrees = f"dp={self.dp}, tp={self.tp} and pp={self.pp}" if self.dp else f"tp={self.tp} and pp={self.pp}"
+            raise InputError(
+                f"parallel: {degrees} take {others * max(self.dp, 1)} devices{'' if self.dp else ' for each replica'}, "
+                f"cluster {problem.cluster.name!r} has {devices}; choose degrees whose product is "
+                + ("at most that" if self.dp else "a divisor of that, or say dp")
+            )
+        return count // self.pp
+
+    def _rank_of_stage(self) -> list[int]:
+        """(stages,) the place in the pipeline that each is on. Raises InputError as the order of passes."""
+        places, stages = self.pp, self._stages
+        shapes: list[Ranks] = [tuple(tuple(range(place, stages, places)) for place in range(places))]
+        if stages == 2 * places:
+            shapes.append(tuple((place, stages - 1 - place) for place in range(places)))
+        ranks = next((each for each in shapes if takes(self._order, each, 2 * places)), shapes[0])
+        if stages > 1 or self.micro_batches > 1:
+            load_pass_order(self._order).passes(ranks, self.micro_batches)
+        return [next(place for place, some in enumerate(ranks) if stage in some) for stage in range(stages)]
+
+    def _stage_of_op(self, problem: Problem) -> tuple[int, ...]:
+        """(ops,) the stage of each."""
+        graph = problem.graph
+        if self._stages == 1 and not self.layers:
+            return (0,) * len(graph)
+        blocks = unit_blocks(graph)
+        if len(blocks) == 0:
+            raise InputError(
+                f"parallel: the names of {graph.name!r} show no blocks, as numbers in a container do, so that it "
+                f"cannot be cut into {self._stages} stages; use gpipe, which balances time"
+            )
+        position = pipeline_positions(problem, blocks)
+        at = np.zeros(int(position.max()) + 1, np.int64)
+        np.maximum.at(at, position, blocks)
+        at = np.maximum.accumulate(at)  # what waits for a block is not before it
+        count = int(at[-1]) + 1
+        stage_of_block = np.repeat(np.arange(self._stages), self._blocks_of_stages(graph, count))
+        return tuple(stage_of_block[at[position]][graph.units].tolist())
+
+    def _split(self, problem: Problem, devices: Sequence[int], replicas: int) -> tuple[tuple[Split, ...], Mesh, Notes]:
+        """What each op of a stage divides, over which mesh, and how much of the work that is."""
+        if self.tp == 1:
+            return (), (), ()
+        graph = problem.graph
+        if reason := why_undivided(problem, devices):
+            raise InputError(f"parallel: ops cannot be divided with tp={self.tp}, since {reason}")
+        by = columns_and_rows(graph, self.tp)
+        if not any(by):
+            raise InputError(
+                f"parallel: no product of {graph.name!r} can be divided by {self.tp} columns, and the next one by "
+                "rows; choose a tp that divides the numbers of heads and of features, or 1"
+            )
+        divided = graph.flops[[bool(index) for index in by]].sum() / graph.flops.sum()
+        note = (
+            f"parallel: of the FLOPs {divided:.0%} are divided among the {self.tp} shards, each of which does the "
+            "others in whole."
+        )
+        return *over_mesh(graph, by, replicas, self.tp), (note,)
+
+    def _blocks_given(self) -> list[int]:
+        """(stages,) as many blocks as the user wants in each."""
+        words = self.layers.split("+")
+        if len(words) != self._stages or not all(word.isdecimal() and int(word) > 0 for word in words):
+            raise InputError(
+                f"parallel: layers is {self.layers!r}; expected {self._stages} whole numbers of blocks from 1 on, one "
+                "for each stage, such as 5+6+6+7"
+            )
+        return list(map(int, words))
+
+    def _blocks_of_stages(self, graph: OpGraph, count: int) -> list[int]:
+        """(stages,) how many of so many blocks each has."""
+        stages = self._stages
+        if self.layers:
+            wanted = self._blocks_given()
+            if sum(wanted) != count:
+                raise InputError(
+                    f"parallel: layers {self.layers} are {sum(wanted)} blocks, {graph.name!r} has {count}; change one"
+                )
+            return wanted
+        if count % stages:
+            each = [count * (stage + 1) // stages - count * stage // stages for stage in range(stages)]
+            remedy = f"say layers={'+'.join(map(str, each))}" if count > stages else "choose fewer stages"
+            raise InputError(
+                f"parallel: {graph.name!r} has {count} blocks, of which {stages} stages cannot have equally many; "
+                + remedy
+            )
+        return [count // stages] * stages
+
+
+build = Parallel

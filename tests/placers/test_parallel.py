@@ -1,0 +1,218 @@
+"""Plans that are given by their degrees: which devices, stages and parts ops get, and steps in closed form."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import placelab
+from envs.simulation.simulator import simulate
+from graphs.batch_law import BatchLaw
+from graphs.files.load import load_graph
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Phase
+from graphs.op_groups.layer_names import unit_blocks
+from graphs.problem import Problem
+from placers.data_parallel import DataParallel
+from placers.parallel import Parallel
+from placers.tensor_parallel import TensorParallel
+from tests.envs.expansion.divided_graphs import ITEM
+from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.envs.expansion.test_divided_bytes import moved_bytes
+from tests.envs.expansion.test_divided_models import TRANSFORMER
+from tests.placers.splits.test_split_placers import BATCH, LAYERS, SEQUENCE, WIDTH, captured
+
+
+def blocks(count: int, micro_batches: int = 8) -> Problem:
+    """A chain of blocks, each of a second forward and two backward for a micro-batch, on four equal devices."""
+    graph = Pipeline(count, micro_batches, forward=1.0, backward=2.0).graph()
+    names = tuple(re.sub(r"s(\d+)", r"layers.\1/mm", name) for name in graph.names)
+    return Problem(replace(graph, names=names), servers(4))
+
+
+def given_by(degrees: str) -> Parallel:
+    """The placer of a spec."""
+    built: Parallel = by_name.build("placers", f"parallel:{degrees}")
+    return built
+
+
+def stages_of(problem: Problem, degrees: str) -> list[int]:
+    """The stage of each block."""
+    return list(given_by(degrees).place(problem).plan.schedule.stages[: len(problem.graph.weights)])
+
+
+# ---- closed forms ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("degrees", "seconds"),
+    [
+        ("pp=4", (8 + 3) * 2 * 3),  # M + P - 1 times the passes of a stage of two blocks
+        ("pp=4,order=gpipe", (8 + 3) * 2 * 3),
+        ("pp=4,interleaved=2", 8 * 2 * 3 + 3 * 1 * 3),  # Narayanan et al. 2021, 2.2: half of the bubble
+        ("pp=4,recompute=true", (8 + 3) * 2 * (1 + 1 + 2)),
+        ("pp=2,dp=1", (8 + 1) * 4 * 3),
+        ("pp=2,dp=2", (8 + 1) * 4 * 3 / 2),  # each replica has half of every micro-batch
+    ],
+)
+def test_a_step_takes_what_the_papers_say(degrees: str, seconds: float) -> None:
+    problem = blocks(8)
+    plan = given_by(f"micro_batches=8,{degrees}").place(problem).plan
+    assert simulate(problem, plan).step_seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_shards_add_up_activations_four_times_in_a_layer_and_send_nothing_else(devices: int) -> None:
+    problem = captured(TRANSFORMER, f"p100x{devices}")
+    found = Parallel(tp=devices).place(problem)
+    assert (
+        moved_bytes(simulate(problem, found.plan)) == LAYERS * 4 * 2 * (devices - 1) * ITEM * BATCH * SEQUENCE * WIDTH
+    )
+    assert found.plan.split == TensorParallel(others="whole").place(problem).plan.split
+    divided = problem.graph.flops[[any(split) for split in found.plan.split]].sum() / problem.graph.flops.sum()
+    assert found.notes == (
+        f"parallel: of the FLOPs {divided:.0%} are divided among the {devices} shards, each of which does the others "
+        "in whole.",
+    )
+
+
+def test_each_shard_sends_to_its_counterpart_in_the_next_stage() -> None:
+    problem = captured(TRANSFORMER, "p100x4")
+    plan = Parallel(tp=2, pp=2, micro_batches=2).place(problem).plan
+    activations = ITEM * BATCH * SEQUENCE * WIDTH
+    sums = LAYERS * 4 * 2 * activations
+    passed = 2 * (1 + 2) * activations  # from both shards; backward, the gradients of the norm and of the residual
+    assert moved_bytes(simulate(problem, plan)) == sums + passed
+
+
+def test_replicas_of_shards_add_up_their_parts_of_gradients() -> None:
+    """Each pair of counterparts has the same half of the columns, with their biases, of the rows without, or all."""
+    problem = captured(TRANSFORMER, "p100x4")
+    plan = Parallel(tp=2, dp=2).place(problem).plan
+    columns_or_rows = re.compile(r"(query_key_value|feed_forward\.0)\.|(out|feed_forward\.2)\.weight")
+    divided = [bool(columns_or_rows.search(name)) for name in problem.graph.weight_names]
+    stored = (problem.graph.weights / np.where(divided, 2, 1)).sum()
+    activations = ITEM * BATCH / 2 * SEQUENCE * WIDTH
+    sums = 2 * (LAYERS * 4 * 2 * activations)  # of each replica, of its part of the batch
+    assert plan.mesh == (2, 2)
+    assert moved_bytes(simulate(problem, plan)) == sums + 2 * 2 * stored
+
+
+# ---- what a plan says ------------------------------------------------------------------------------------------------
+
+
+def test_degrees_of_data_parallelism_alone_are_data_parallelism() -> None:
+    problem = Pipeline(3, weights=8.0).problem(servers(4, bandwidth=4.0))
+    assert Parallel().place(problem).plan == DataParallel(micro_batches=1).place(problem).plan
+    assert Parallel(dp=2, micro_batches=4).place(problem).plan == DataParallel(2, 4).place(problem).plan
+
+
+def test_shards_follow_one_another_then_replicas_then_stages() -> None:
+    plan = Parallel(dp=2, tp=2, pp=2, micro_batches=2).place(captured(TRANSFORMER, "v100_servers")).plan
+    of_stage = dict(zip(plan.schedule.stages, plan.devices, strict=True))
+    assert of_stage == {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
+    assert (plan.mesh, plan.order, plan.schedule.order) == ((2, 2), "program", "early_backward_a")
+
+
+def test_stages_have_equally_many_blocks_or_as_many_as_the_user_says() -> None:
+    problem = blocks(8)
+    assert stages_of(problem, "pp=4") == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert stages_of(problem, "pp=4,layers=1+2+3+2") == [0, 1, 1, 2, 2, 2, 3, 3]
+    assert stages_of(problem, "pp=2,interleaved=2") == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_several_stages_of_a_device_are_interleaved_or_a_v() -> None:
+    def devices(order: str = "") -> Sequence[tuple[int, ...]]:
+        plan = Parallel(pp=4, interleaved=2, micro_batches=8, order=order).place(blocks(8)).plan
+        return plan.devices[:8]
+
+    assert devices() == tuple((block % 4,) for block in range(8))
+    assert devices(order="zb_v") == ((0,), (1,), (2,), (3,), (3,), (2,), (1,), (0,))
+
+
+def test_what_is_outside_of_the_blocks_is_with_the_one_before() -> None:
+    """The embedding is with the first block, norm, head and loss with the last one."""
+    graph = load_graph("transformer:layers=4,width=16,heads=2,sequence=8,batch=4,vocabulary=32")
+    plan = Parallel(pp=2, micro_batches=2).place(Problem(graph, servers(2))).plan
+    stage = dict(zip(graph.names, plan.schedule.stages, strict=True))
+    assert {stage[name] for name in stage if name.startswith(("tokens", "layers.0.", "layers.1."))} == {0}
+    assert {stage[name] for name in stage if name.startswith(("norm", "head", "layers.2.", "layers.3."))} == {1}
+    loss = [stage[name] for name, phase in zip(graph.names, graph.phase, strict=True) if phase == Phase.FORWARD][-1]
+    assert loss == 1
+
+
+def test_a_head_that_is_a_sequence_of_modules_is_no_block() -> None:
+    """BERT's head is three modules in a row."""
+    graph = load_graph("bert:layers=4,width=16,heads=2,sequence=8,batch=4")
+    assert unit_blocks(graph).max() + 1 == 4
+    mlp = load_graph("vgg:layers=11,image=32,batch=4")
+    assert len(set(unit_blocks(mlp).tolist())) > 8, "where no layer has modules inside, all are blocks"
+    assert len(unit_blocks(Pipeline(3).graph())) == 0
+
+
+def test_a_plan_is_saved_and_simulated_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.plan.json"
+    placed = placelab.place(
+        TRANSFORMER, cluster="p100x4", placer="parallel:tp=2,pp=2,micro_batches=2,recompute=true", out=file
+    )
+    again = placelab.simulate(TRANSFORMER, file, cluster="p100x4")
+    assert again.timeline.step_seconds == placed.timeline.step_seconds
+    assert again.plan == placed.plan
+
+
+# ---- what cannot be --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("degrees", "sentence"),
+    [
+        ("tp=3", "tp=3 and pp=1 take 3 devices for each replica, cluster 'servers4' has 4; choose degrees whose"),
+        ("dp=4,pp=2", "dp=4, tp=1 and pp=2 take 8 devices, cluster 'servers4' has 4; choose degrees"),
+        (
+            "pp=4,dp=1",
+            "'chain6' has 6 blocks, of which 4 stages cannot have equally many; say layers=1[+]2[+]1[+]2",
+        ),
+        ("pp=4,interleaved=2", "'chain6' has 6 blocks, of which 8 stages .* choose fewer stages"),
+        ("pp=2,layers=2+3", r"layers 2\+3 are 5 blocks, 'chain6' has 6; change one"),
+        ("tp=2", "ops cannot be divided with tp=2, since graph 'chain6' does not say what its ops compute"),
+        ("pp=2,micro_batches=5", "has 12 samples, which cannot be divided into 5 micro-batches on 2 replicas"),
+        ("pp=2,order=zb_v,micro_batches=2", "the order 'zb_v' takes two stages on a device"),
+        (
+            "dp=1,pp=2,interleaved=3,micro_batches=5",
+            "the order 'interleaved' runs 5 micro-batches on 2 devices in 2 rounds, which must be equal; use 4 or 6",
+        ),
+    ],
+)
+def test_what_a_problem_cannot_have_is_refused(degrees: str, sentence: str) -> None:
+    problem = blocks(6, 1)
+    samples = 60 if "interleaved=3" in degrees else 12
+    problem = replace(problem, graph=replace(problem.graph, batch_law=BatchLaw(samples=samples)))
+    with pytest.raises(InputError, match=sentence):
+        given_by(degrees).place(problem)
+
+
+def test_what_no_problem_can_have_is_refused_before_one_is_captured() -> None:
+    for degrees, sentence in (
+        ("tp=0", "parallel: tp is 0; expected at least 1"),
+        ("pp=2,layers=3", "layers is '3'; expected 2 whole numbers of blocks from 1 on, one for each stage"),
+        ("pp=2,layers=3+x", r"layers is '3\+x'; expected 2 whole numbers"),
+        ("order=no_such", "no_such"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            given_by(degrees)
+
+
+def test_graphs_without_blocks_and_without_columns_name_the_remedy() -> None:
+    problem = Pipeline(4).problem()
+    with pytest.raises(InputError, match=r"show no blocks, .* cannot be cut into 2 stages; use gpipe, which balances"):
+        Parallel(pp=2).place(problem)
+    convolutions = Problem(load_graph("vgg:layers=11,image=32,batch=4"), servers(2))
+    by = {split for split in Parallel(tp=2).place(convolutions).plan.split if any(split)}
+    assert by, "the classifier of VGG has columns and rows"
+    resnet = Problem(load_graph("resnet:layers=26,image=32,batch=4"), servers(2))
+    with pytest.raises(InputError, match=r"no product of 'resnet.*' can be divided by 2 columns, and the next one by"):
+        Parallel(tp=2).place(resnet)
