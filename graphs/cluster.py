@@ -16,6 +16,7 @@ LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still fi
 FASTEST = 1e30  # of a finite speed: the sum of many is then still finite
 FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
+MAY_BE_INFINITE = ("memory_bytes", "collective_bytes_per_second")  # of a device
 HOLDS = (  # of a device
     "launch_seconds", "runner_seconds", "message_seconds", "message_seconds_per_byte", "pass_seconds",
 )  # fmt: skip
@@ -43,15 +44,16 @@ class Device:
     message_seconds: float = 0.0  # the device is held this long for each message that it sends or receives,
     message_seconds_per_byte: float = 0.0  # and so much longer for each byte of the message
     pass_seconds: float = 0.0  # what runs pipelines makes each pass so much longer than its ops
+    collective_bytes_per_second: float = np.inf  # what it sends in collectives at most, if its links do more
     flops_by_precision: dict[str, float] = field(default_factory=dict, hash=False, kw_only=True)  # "bf16": FLOP/s
 
     def __post_init__(self) -> None:
         for key, least, most in (
             ("flops_per_second", LEAST, FASTEST), ("bytes_per_second", LEAST, FASTEST), ("memory_bytes", 0, MOST),
-            *((key, 0, MOST) for key in HOLDS),
+            ("collective_bytes_per_second", LEAST, FASTEST), *((key, 0, MOST) for key in HOLDS),
         ):  # fmt: skip
             value = getattr(self, key)
-            if not (least <= value <= most or (key == "memory_bytes" and value == np.inf)):
+            if not (least <= value <= most or (key in MAY_BE_INFINITE and value == np.inf)):
                 expected = f"a number > 0, from {least:g} to {most:g}" if least else f"a number >= 0, to {most:g}"
                 raise InputError(f"device {self.name!r}: {key} is {value}; expected {expected}")
             object.__setattr__(self, key, float(value) + 0.0)  # so that equal devices print alike
@@ -63,12 +65,13 @@ class Device:
                 raise InputError(f"device {self.name!r}: its FLOP/s in {precision} are {peak}; expected {expected}")
 
     def __repr__(self) -> str:
-        """Fingerprints are made of it: holds that are 0 are left out, so that they may be added to.
+        """Fingerprints are made of it: what most devices do not have is left out, so that it may be added to.
 
         Peaks in other precisions are, too, since they have no part in plans of graphs in single precision.
         """
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "flops_by_precision"}
-        shown = (f"{key}={value!r}" for key, value in given.items() if value or key not in HOLDS[1:])
+        unsaid = dict.fromkeys(HOLDS[1:], 0.0) | {"collective_bytes_per_second": np.inf}
+        shown = (f"{key}={value!r}" for key, value in given.items() if value != unsaid.get(key))
         return f"Device({', '.join(shown)})"
 
     def peak(self, precision: str) -> float:

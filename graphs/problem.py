@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -49,6 +49,8 @@ class Problem:
     order: str = DEFAULT_ORDER
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
     memory: WeightMemory | None = None  # what weights occupy, if not what follows from the graph and the optimizer
+    pace: Floats = field(default_factory=lambda: np.zeros(0))  # (ops,) how many times what its link says a transfer
+    # of each output takes, if not all do as their links say
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)

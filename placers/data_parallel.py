@@ -9,7 +9,7 @@ gradients are accumulated. All devices are used that the samples divide among, t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 
-ALL_REDUCE: dict[str, AllReduce] = {"ring": "ring", "hierarchical": "hierarchical", "direct": "direct"}
+ALL_REDUCE: dict[str, AllReduce] = {kind: kind for kind in get_args(AllReduce)}
 ACCUMULATED = (1, 2, 4, 8, 16, 32, 64)  # numbers of micro-batches that are tried
 ISSUED = "program"  # the order of ops
 ONE_BY_ONE = "early_backward_a"  # with one stage: each micro-batch forward and backward before the next begins
@@ -41,7 +41,7 @@ class DataParallel(Named):
     micro_batches: int = 0
     """Parts of the batch whose gradients are accumulated; 0 for as few as fit, of 1, 2, 4, ..., 64."""
     all_reduce: str = "ring"
-    """How gradients are summed up: ring, hierarchical or direct."""
+    """How gradients are summed up: ring, hierarchical, direct, or as NCCL does it, nccl."""
     bucket_bytes: float = BUCKET_BYTES
     """Gradients of this size together are summed up as soon as all of them are there."""
 

@@ -4,6 +4,8 @@
     direct          every member sends to each other one its part, and later on the sum of its own part
     hierarchical    rings within each server until each member has a part; a ring between servers for each part; then
                     rings within each server again
+    nccl            one transfer on each channel that NCCL would use, all at once, once all members are ready: they
+                    take what NCCL takes (`envs.expansion.nccl`)
 
 Each moves 2 (R - 1) times the bytes that are summed up, which is the least. A ring goes from server to server once.
 See Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
+from envs.expansion.nccl import Route, route_of, seconds_of
 from envs.plans.schedule import AllReduce
 from graphs.op_graph import Floats, Ints
 
@@ -58,6 +61,13 @@ class Sums:
             micro_batch=of_member(self.micro_batch), replica=of_member(self.replica), output_bytes=of_sum(size),
         ).reshape(shape)  # fmt: skip
 
+    def of(self, rows: Ints) -> Sums:
+        """Some of the sums, (rows,)."""
+        return Sums(
+            self.device[rows], self.replica[rows], self.micro_batch[rows], self.origin[rows], self.stage[rows],
+            self.bytes[rows],
+        )  # fmt: skip
+
     def grouped(self, order: Ints, parts: int) -> Sums:
         """Sums over fewer members: `order`, (groups, fewer), are positions of the members of each; all take a part."""
         groups = len(order)
@@ -79,6 +89,8 @@ def all_reduce(draft: Draft, kind: AllReduce, sums: Sums, ready: Ints, servers: 
     """
     if kind == "direct":
         return _direct(draft, sums, ready)
+    if kind == "nccl":
+        return _nccl(draft, sums, ready)
     if kind == "hierarchical" and 1 < servers < sums.members:
         return _hierarchical(draft, sums, ready, servers)
     return _ring(draft, sums, ready, 2 * (sums.members - 1))
@@ -124,3 +136,34 @@ def _hierarchical(draft: Draft, sums: Sums, ready: Ints, servers: int) -> Ints:
     summed = _ring(draft, across, parts, 2 * (servers - 1))
     back = summed.reshape(len(ready), sums.members)[:, np.argsort(position.T.ravel())]
     return _ring(draft, within, back.reshape(within.device.shape), steps).reshape(ready.shape)
+
+
+def _nccl(draft: Draft, sums: Sums, ready: Ints) -> Ints:
+    """As `all_reduce`. A member's sum is there once all transfers have arrived, since all are the same rings."""
+    begin, arrived, done = (sums.add(draft, Role.SUM)[:, 0] for _ in range(3))
+    draft.connect(ready.ravel(), begin.ravel(), control=True)
+    _wait_for_all(draft, arrived, done)
+    members, of_sum = np.unique(sums.device, axis=0, return_inverse=True)
+    for number, devices in enumerate(members.tolist()):
+        route, rows = route_of(draft.layout.problem.cluster, tuple(devices)), np.flatnonzero(of_sum.ravel() == number)
+        sends = sums.of(rows).grouped(route.source[None], 1).add(draft, Role.SEND)[:, 0]  # (sums, transfers)
+        _wait_for_all(draft, begin[rows], sends)
+        draft.connect(sends.ravel(), arrived[rows][:, route.target].ravel())
+        sent, pace = _paces(draft, sums.of(rows), route)
+        draft.send(sends.ravel(), sent.ravel(), pace.ravel())
+    return done
+
+
+def _wait_for_all(draft: Draft, ops: Ints, waiting: Ints) -> None:
+    """Let each of (sums, waiting) ops wait for all of (sums, ops)."""
+    pairs = np.broadcast_arrays(ops[:, :, None], waiting[:, None])
+    draft.connect(pairs[0].ravel(), pairs[1].ravel(), control=True)
+
+
+def _paces(draft: Draft, sums: Sums, route: Route) -> tuple[Floats, Floats]:
+    """(sums, transfers) bytes that each transfer moves, and how many times what its link says it takes."""
+    cluster, sent = draft.layout.problem.cluster, sums.bytes[:, None] * route.share
+    pair = sums.device[:, route.source], sums.device[:, route.target]
+    by_link = cluster.latency[pair] + sent / cluster.bandwidth[pair]
+    seconds = np.broadcast_to(seconds_of(route, sums.bytes)[:, None], sent.shape)
+    return sent, np.divide(seconds, by_link, out=np.ones_like(by_link), where=by_link > 0)

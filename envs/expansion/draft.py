@@ -48,6 +48,7 @@ class Draft:
         self._edges: list[Ints] = []
         self._control: list[Bools] = []
         self._messages: list[Floats] = []
+        self._sent: list[tuple[Ints, Floats, Floats]] = []  # ops, bytes, pace
         self.pieces: dict[int, TensorSlice] = {}
         """By op the part of a tensor that it holds; of those that were added for shards."""
         self.sums: dict[int, tuple[TensorSlice, ...]] = {}
@@ -115,6 +116,13 @@ class Draft:
         self._control.append(_filled(control, len(pairs)))
         self._messages.append(_filled(message_bytes, len(pairs)))
 
+    def send(self, ops: Ints, sent_bytes: Floats, pace: Floats) -> None:
+        """What transfers of the outputs of ops move, (ops,) bytes, and how many times what their links say they take.
+
+        An output occupies what was said when the op was added, whatever is sent.
+        """
+        self._sent.append((ops, sent_bytes, pace))
+
     def column(self, key: str) -> NDArray[Any]:
         """(ops,) what was said of all ops so far: "role", "device", "origin", "micro_batch", "replica", "stage"."""
         return np.concatenate([block[key] for block in self._blocks])
@@ -132,7 +140,10 @@ class Draft:
         plan, given = self.layout.plan, self.layout.problem
         columns = {key: self.column(key) for key in self._blocks[0]}
         graph, op_seconds, memory = self._graph(columns, shared, divided)
-        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory)
+        pace = np.ones(self.ops if self._sent else 0)
+        for ops, _, times in self._sent:
+            pace[ops] = times
+        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace)
         of_op = (
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
@@ -171,7 +182,9 @@ class Draft:
         op_seconds[self.lengthened] += given.cluster.pass_seconds
         for key in ("output_bytes", "sent_bytes"):
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
-        if not len(given.graph.transfer_bytes):
+        for of_ops, sent, _ in self._sent:
+            amounts["sent_bytes"][of_ops] = sent
+        if not len(given.graph.transfer_bytes) and not self._sent:
             amounts["sent_bytes"] = np.zeros(0)
         amounts |= {key: np.zeros(0) for key in RESIDENT if key not in resident}
         control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)

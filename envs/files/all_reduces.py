@@ -2,6 +2,8 @@
 
 device 0   gate -> send -> send -> sum -> update        one all-reduce, of members 0 and 1: both sends and the sum
 device 1   gate -> send -> send -> sum -> update        of each
+
+Those of kind `nccl` have three sums of each member, and the sends in between from one member or another.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ def all_reduces(timeline: Timeline) -> list[AllReduce]:
         sums = sums[np.argsort(position[sums])]
         last = dict(zip(timeline.placement[sums].tolist(), sums.tolist(), strict=True))  # by member
         counts = [Counter(timeline.placement[each].tolist()) for each in (sums, sends)]
-        is_even = all(each.keys() == last.keys() and len(set(each.values())) == 1 for each in counts)
-        if len(last) > 1 and is_even and _is_closed(timeline, mine, [*last.values()]):
+        is_even = all(each == dict.fromkeys(last, max(each.values())) for each in counts)
+        is_nccl = expansion.plan.schedule.all_reduce == "nccl" and counts[0] == dict.fromkeys(last, 3)
+        if len(last) > 1 and (is_even or is_nccl) and _is_closed(timeline, mine, [*last.values()]):
             total = float(sent[number]) / (2 * (len(last) - 1))
             found.append(AllReduce(frozenset(ops.tolist()), last, total))
     return found

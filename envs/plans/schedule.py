@@ -22,7 +22,7 @@ BUCKET_BYTES = float(25 * 2**20)  # of gradients that are summed up together, as
 Sharing = Literal["split", "turns"]
 Update = Literal["step", "micro_batch"]
 Recomputing = Literal["late", "early"]
-AllReduce = Literal["ring", "hierarchical", "direct"]
+AllReduce = Literal["ring", "hierarchical", "direct", "nccl"]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ OUTPUT = np.dtype(
         ("made_bytes", np.float64),  # what it occupies where its op ran
         ("occupied_bytes", np.float64),  # and where a copy of it lies
         ("moved_bytes", np.float64),
-        ("pace", np.float64),  # a transfer of it takes N times what it should: 1, or noise
+        ("pace", np.float64),  # a transfer of it takes N times what its link says
     ]
 )
 EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
@@ -99,6 +99,7 @@ class Blueprint(NamedTuple):
         if len(graph.working_bytes):
             outputs["working_bytes"][: len(graph)] = graph.working_bytes
         outputs["pace"] = 1.0
+        outputs["pace"][: len(problem.pace)] = problem.pace
         links = np.zeros(cluster.latency.shape, LINK)
         links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth
         free = len(cluster) + len(cluster.gap)

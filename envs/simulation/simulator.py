@@ -153,7 +153,7 @@ class Simulator:
         )
         for draw, (of_ops, of_outputs) in enumerate(zip(op_factors, output_factors, strict=True)):
             np.multiply(self._blueprint.op_seconds, of_ops[:, None], out=noisy.op_seconds)
-            noisy.outputs["pace"] = of_outputs
+            np.multiply(self._blueprint.outputs["pace"], of_outputs, out=noisy.outputs["pace"])
             time_placements(noisy, placements, self._runs[0], seconds[draw : draw + 1], self._no_peaks)
         self.simulations += len(seconds)
         return seconds

@@ -27,7 +27,7 @@ import msgspec
 
 from graphs.cluster import Device
 from graphs.foundation.errors import InputError, located, unknown
-from graphs.foundation.quantities import Flops, Size, Speed, Time, quantity
+from graphs.foundation.quantities import INFINITE, Flops, Size, Speed, Time, quantity
 
 FILE = Path(__file__).with_suffix(".toml")
 QUANTITIES = (  # of a device: the key in a file, the field of `Device`, the unit
@@ -35,6 +35,7 @@ QUANTITIES = (  # of a device: the key in a file, the field of `Device`, the uni
     ("memory", "memory_bytes", "bytes"), ("launch", "launch_seconds", "seconds"),
     ("runner", "runner_seconds", "seconds"), ("message", "message_seconds", "seconds"),
     ("message_per_byte", "message_seconds_per_byte", "seconds"), ("per_pass", "pass_seconds", "seconds"),
+    ("collectives", "collective_bytes_per_second", "bytes/s"),
 )  # fmt: skip
 
 
@@ -60,6 +61,7 @@ class CatalogueDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     message: Time = 0.0
     message_per_byte: Time = 0.0
     per_pass: Time = 0.0
+    collectives: Speed = INFINITE
     link: str = ""  # of the catalogue, by which it is usually joined to others of its server
     source: str = ""
 

@@ -41,6 +41,7 @@ Or every number, as all clusters are written:
     message = "80us"            # of the device for each message that it sends or receives,
     message_per_byte = "0.5ns"  # and for each byte of it
     per_pass = "1ms"            # what runs pipelines adds to each pass
+    collectives = "235GB/s"     # what it sends at most in all-reduces of kind `nccl`; as its links do if it is left out
 
     [[pairs]]               # one direction
     source = "gpu:0"
@@ -100,6 +101,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     message: Time = 0.0
     message_per_byte: Time = 0.0
     per_pass: Time = 0.0
+    collectives: Speed = INFINITE
 
 
 class LinkSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -311,7 +313,8 @@ def _content(cluster: Cluster) -> ClusterFile:
 
 
 def _entry(device: Device) -> DeviceEntry:
-    given = [each for each in QUANTITIES if each[1] not in HOLDS or getattr(device, each[1])]
+    unsaid = dict.fromkeys(HOLDS, 0.0) | {"collective_bytes_per_second": math.inf}
+    given = [each for each in QUANTITIES if getattr(device, each[1]) != unsaid.get(each[1])]
     quantities = {key: _text(getattr(device, name), unit) for key, name, unit in given}
     peaks = {key: _text(peak, "FLOP/s") for key, peak in device.flops_by_precision.items()}
     return DeviceEntry(name=device.name, kind=device.kind, **quantities, flops_by_precision=peaks)

@@ -1,7 +1,7 @@
 """Simulated steps as Chakra execution traces: everything is there, what depends waits, and simulators can replay it."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -141,7 +141,7 @@ def test_a_step_by_hand(tmp_path: Path) -> None:
     assert placed.timeline.step_seconds >= again.measured_seconds.sum()
 
 
-@pytest.mark.parametrize("kind", ["ring", "direct", "hierarchical"])
+@pytest.mark.parametrize("kind", get_args(AllReduce))
 def test_an_all_reduce_is_a_node_of_each_member(kind: AllReduce) -> None:
     graph = Pipeline(1, 1, weights=20.0).graph()
     cluster = load_cluster("v100_servers:servers=2,devices=2") if kind == "hierarchical" else servers(4)

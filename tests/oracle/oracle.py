@@ -105,6 +105,7 @@ def make_tasks(
             channel = int(cluster.channel[source, destination])
             size = graph.sent_bytes[u] if output == u else graph.edge_bytes[edge]
             seconds = float(cluster.latency[source, destination] + size / cluster.bandwidth[source, destination])
+            seconds *= float(problem.pace[u]) if output == u and len(problem.pace) else 1.0
             is_free = channel == FREE  # then the transfer has a channel of its own
             label = -1 if not is_free and cluster.multicast[channel] else destination
             needed = sender[output, u, destination] = ("send", output, channel, label)

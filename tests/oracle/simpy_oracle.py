@@ -160,6 +160,7 @@ def _tasks(
     cluster, graph = problem.cluster, problem.graph
     sent, message = graph.sent_bytes.tolist(), graph.edge_bytes.tolist()
     channel, latency, bandwidth = cluster.channel.tolist(), cluster.latency.tolist(), cluster.bandwidth.tolist()
+    pace = dict(enumerate(problem.pace.tolist()))
     gap, is_multicast = cluster.gap.tolist(), cluster.multicast.tolist()
     devices, channels = [Server() for _ in cluster.devices], [Server() for _ in gap]
     ops = []
@@ -182,7 +183,7 @@ def _tasks(
             along = channel[here][there]
             is_free = along == FREE  # then the transfer has a channel of its own
             is_shared = not is_free and is_multicast[along]
-            seconds = latency[here][there] + size / bandwidth[here][there]
+            seconds = (latency[here][there] + size / bandwidth[here][there]) * pace.get(output, 1.0)
             shared = multicasts.get((output, along))
             if shared:
                 shared.seconds = max(shared.seconds, seconds)

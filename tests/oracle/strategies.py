@@ -47,9 +47,17 @@ BYTES = st.integers(0, 4)
 
 @st.composite
 def cases(
-    draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 3, messages: bool | None = None
+    draw: st.DrawFn,
+    max_ops: int = 8,
+    max_devices: int = 4,
+    plans: int = 3,
+    messages: bool | None = None,
+    paced: bool = False,
 ) -> Case:
-    """In half of the cases messages hold devices, or as given: then sums of seconds are exact, in any order."""
+    """In half of the cases messages hold devices, or as given: then sums of seconds are exact, in any order.
+
+    Transfers take what their links say unless they are `paced`, as in expanded plans.
+    """
     ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
     messages = draw(st.booleans()) if messages is None else messages
     cluster = draw(clusters(devices, messages=messages))
@@ -57,10 +65,12 @@ def cases(
     values = EXACT_SECONDS if messages else SECONDS
     seconds = np.reshape(draw(st.lists(values, min_size=ops * devices, max_size=ops * devices)), (ops, devices))
     seconds[list(draw(st.sets(st.integers(0, ops - 1))))] = 0.0  # free everywhere; others may be free on some devices
+    paces = st.lists(st.sampled_from((1.0, 1.0, 0.5, 3.0)), min_size=ops, max_size=ops)
+    pace = draw(paces) if paced else []
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
     return Case(
-        replace(problem, op_seconds=seconds),
+        replace(problem, op_seconds=seconds, pace=np.array(pace)),
         seconds,
         np.reshape(places, (plans, units)),
         draw(st.sampled_from(("fifo", "longest_path")) | given_orders(ops)),

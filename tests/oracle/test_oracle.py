@@ -32,7 +32,7 @@ def starts_without_memory(simulator: Simulator, placement: Ints) -> list[float]:
 
 
 @thorough
-@given(cases())
+@given(cases() | cases(paced=True))
 def test_the_engine_equals_the_oracle(case: Case) -> None:
     simulator = simulator_of(case)
     outcomes = simulator.run_batch(case.placements)

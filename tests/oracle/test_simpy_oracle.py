@@ -13,7 +13,7 @@ from tests.oracle.toys import random_graph, toy_cluster
 
 
 @settings(max_examples=examples(500, 60), deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases())
+@given(cases() | cases(paced=True))
 def test_the_engine_agrees_with_simpy(case: Case) -> None:
     simulator = Simulator(case.problem, order=case.order)
     for plan in range(len(case.placements)):

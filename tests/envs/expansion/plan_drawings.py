@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from envs.plans.plan import Plan
@@ -13,6 +14,7 @@ from envs.simulation.simulator import simulate
 from envs.simulation.step_shares import StepShares
 from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
+from graphs.devices.topology import Level, hierarchical
 from graphs.problem import Problem
 from tests.envs.drawings import drawn_rows
 from tests.envs.expansion.divided_graphs import mlp
@@ -62,6 +64,15 @@ def orders() -> str:
     return "".join(rows)
 
 
+def by_nccl() -> str:
+    """The sum of gradients among two servers of two devices, on a network a quarter as fast as the links in them."""
+    between, within = (Level(2, bandwidth, 0.0, "device") for bandwidth in (1.0, 4.0))
+    cluster = hierarchical("two servers", toy_cluster(1).devices[0], (between, within))
+    plan = SUMMED.plan(replicas=4)
+    plan = replace(plan, schedule=replace(plan.schedule, all_reduce="nccl"))
+    return drawing(simulate(SUMMED.problem(cluster), plan), 6)
+
+
 def divided() -> str:
     """What dividing a perceptron of 5 layers of width 8192 moves and holds, a batch of 256."""
     graph = mlp([8192] * 6, 256).graph
@@ -97,6 +108,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "replicas split": lambda: of(SHARED, "gpipe", 6, servers(3, bandwidth=1), replicas=(2, 1)),
     "replicas in turns": lambda: of(SHARED, "gpipe", 6, servers(3, bandwidth=1), replicas=(2, 1), sharing="turns"),
     "all-reduce": lambda: of(SUMMED, "as_ready", 6, servers(4, bandwidth=1), replicas=4),
+    "all-reduce by NCCL": by_nccl,
     "orders": orders,
     "divided": divided,
     "every micro-batch updates": lambda: of(FLUSHLESS, "early_backward_a", 3, update="micro_batch"),

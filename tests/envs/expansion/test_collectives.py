@@ -1,6 +1,7 @@
 """All-reduces of gradients take what their formulas say, move the fewest bytes, and run next to the backward pass."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from graphs.devices.topology import Level, hierarchical
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
 
-KINDS: tuple[AllReduce, ...] = ("ring", "direct", "hierarchical")
+KINDS: tuple[AllReduce, ...] = get_args(AllReduce)
 GIGABYTE = 1e9
 FAST = 150e9  # bytes/s inside a server
 SLOW = 25e9 / 8  # bytes/s between servers
@@ -110,7 +111,7 @@ def test_a_bucket_is_closed_once_it_is_full() -> None:
 @pytest.mark.parametrize("replicas", [2, 3, 4, 8])
 def test_data_parallelism_moves_the_fewest_bytes(replicas: int, kind: AllReduce) -> None:
     problem, plan = data_parallel(replicas, kind=kind, layers=3, bucket_bytes=30.0, weights=24.0)
-    assert moved_bytes(simulate(problem, plan)) == 2 * (replicas - 1) * 3 * 24
+    assert moved_bytes(simulate(problem, plan)) == pytest.approx(2 * (replicas - 1) * 3 * 24, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -121,7 +122,7 @@ def test_data_parallelism_over_two_servers_of_two_moves_the_fewest_bytes(kind: A
     across = timeline.transfers.source // 2 != timeline.transfers.destination // 2
     assert timeline.expansion is not None
     moved = timeline.expansion.problem.graph.moved_bytes[timeline.transfers.output][across].sum()
-    assert moved == {"ring": 2 * 2 * 3 * 12, "direct": 2 * 8 * 12, "hierarchical": 2 * 48}[kind]
+    assert moved == {"ring": 2 * 2 * 3 * 12, "direct": 2 * 8 * 12, "hierarchical": 2 * 48, "nccl": 2 * 48}[kind]
 
 
 # ---- servers ---------------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_servers_with_different_numbers_of_replicas_form_one_ring() -> None:
     cluster = two_servers(3)
     ring, by_parts = (
         simulate(replace(problem, cluster=cluster), replace(plan, schedule=replace(plan.schedule, all_reduce=kind)))
-        for kind in KINDS[::2]
+        for kind in ("ring", "hierarchical")
     )
     assert ring.transfers.start.tolist() == by_parts.transfers.start.tolist()
     assert moved_bytes(by_parts) == 2 * 2 * 48

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_a_split_of_micro_batches_holds_each_of_them_in_parts() -> None:
             assert timeline.held_bytes.tolist() == [graph.weights.sum() / 2 / 2] * 4
 
 
-@pytest.mark.parametrize("all_reduce", ["ring", "hierarchical", "direct"])
+@pytest.mark.parametrize("all_reduce", get_args(AllReduce))
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_a_split_by_the_batch_is_timed_as_replicas_are(all_reduce: AllReduce, micro_batches: int) -> None:
     """On four devices in two servers: the same ring, in the same buckets. Directly, gradients are sent one by one."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -198,7 +199,7 @@ def check_that_updates_wait(expansion: Expansion) -> None:
 @settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.sampled_from(("split", "turns")),
-    st.sampled_from(("ring", "direct", "hierarchical")), st.sampled_from(("step", "micro_batch")),
+    st.sampled_from(get_args(AllReduce)), st.sampled_from(("step", "micro_batch")),
     st.sampled_from((1.0, 30.0, 1e9)), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_every_update_waits_for_every_gradient_of_its_weights(

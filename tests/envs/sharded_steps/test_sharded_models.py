@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
 from envs.plans.mesh import length
 from envs.plans.plan import Plan
-from envs.plans.schedule import Schedule
+from envs.plans.schedule import AllReduce, Schedule
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -89,7 +90,7 @@ def at_random(graph: OpGraph, seed: int) -> tuple[Problem, Plan]:
     """A plan over one or two axes, of equal parts or not."""
     mesh = ((2,), (3,), (2, 2), (4,), ((2.0, 1.0),))[seed % 5]
     devices = math.prod(map(length, mesh))
-    schedule = Schedule(all_reduce=("ring", "direct", "hierarchical")[seed % 3])
+    schedule = Schedule(all_reduce=get_args(AllReduce)[seed % 4])
     split = divided_at_random(graph, mesh, np.random.default_rng(seed))
     plan = Plan((tuple(range(devices)),) * len(graph), "", schedule, split, mesh)
     return problem_of(graph, devices), plan

@@ -1,6 +1,7 @@
 """Pipelines whose stages are divided, with micro-batches, run shard by shard: the model as a whole."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.envs.sharded_steps.sharded_checks import check, divided_at_random
 from tests.envs.sharded_steps.small_models import Perceptron, Trained, as_whole
 from tests.oracle.toys import toy_cluster
 
-KINDS: tuple[AllReduce, ...] = ("ring", "direct", "hierarchical")
+KINDS: tuple[AllReduce, ...] = get_args(AllReduce)
 LATER = ("third", "tanh", "mse_loss", "loss")  # ops of the second stage
 
 
@@ -54,7 +55,7 @@ def test_stages_may_share_weights(seed: int) -> None:
     drawn = divided_at_random(graph, mesh, np.random.default_rng(seed), micro_batches)
     devices = tuple(second if stage else first for stage in stages)
     split = tuple(each if len(several) > 1 else () for each, several in zip(drawn, devices, strict=True))
-    schedule = Schedule(micro_batches, stages, "gpipe", all_reduce=KINDS[seed % 3])
+    schedule = Schedule(micro_batches, stages, "gpipe", all_reduce=KINDS[seed % len(KINDS)])
     problem = Problem(graph, toy_cluster(len(first) + len(second)), optimizer="sgd")
     check(whole, expand(problem, Plan(devices, "", schedule, split, mesh)), 1e-11)
 
@@ -71,7 +72,7 @@ def test_divided_stages_compute_what_the_model_does(seed: int, recompute: tuple[
     drawn = divided_at_random(graph, mesh, np.random.default_rng(seed), micro_batches)
     devices = tuple(second if stage else first for stage in stages)
     split = tuple(each if len(several) > 1 else () for each, several in zip(drawn, devices, strict=True))
-    schedule = Schedule(micro_batches, stages, "early_backward_a", recompute, all_reduce=KINDS[seed % 3])
+    schedule = Schedule(micro_batches, stages, "early_backward_a", recompute, all_reduce=KINDS[seed % len(KINDS)])
     problem = Problem(graph, toy_cluster(len(first) + len(second)), optimizer="sgd")
     expansion = expand(problem, Plan(devices, "", schedule, split, mesh))
     check(whole, expansion, 1e-11)

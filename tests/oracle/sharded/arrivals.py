@@ -1,6 +1,7 @@
 """Arrivals: what an op of an expanded graph has of a tensor, by the edges that lead to it.
 
-An edge brings all that the op before it holds, to whichever device. What only orders brings nothing to another one.
+An edge brings all that the op before it holds, to whichever device. What only orders brings nothing to another one,
+but within an all-reduce of kind `nccl`, of which a transfer stands for all steps of a ring.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from envs.expansion.expanded import Expansion, Role
@@ -36,8 +38,10 @@ class Arrivals:
         """By copy of an op the shards that have a part each of the number that it made: the part of a loss."""
         self.before: list[dict[int, None]] = [{} for _ in expansion.problem.graph.names]
         edges, control = expansion.problem.graph.edges, expansion.problem.graph.control
+        one_transfer = np.isin(expansion.role, (Role.SEND, Role.SUM)) & (expansion.plan.schedule.all_reduce == "nccl")
         for (producer, consumer), orders in zip(edges.tolist(), control.tolist(), strict=True):
-            if not orders or expansion.placement[producer] == expansion.placement[consumer]:
+            is_here = expansion.placement[producer] == expansion.placement[consumer]
+            if not orders or is_here or (one_transfer[producer] and one_transfer[consumer]):
                 self.before[consumer][producer] = None  # two edges bring it once
 
     # ---- weights -----------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""All-reduces as NCCL does them: as long as those that were measured, and simulated as the closed form says."""
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.expansion.nccl import PROTOCOLS, all_reduce_seconds
+from envs.simulation.simulator import simulate
+from graphs.cluster import Cluster
+from graphs.devices.catalogue import device, link
+from graphs.devices.topology import Level, hierarchical
+from graphs.files.load import load_cluster
+from graphs.op_graph import Phase
+from tests.envs.expansion.test_collectives import data_parallel
+
+MEASURED = Path(os.environ.get("PLACELAB_MEASURED", "measured")) / "collectives.csv"
+MIB = 2.0**20
+# NVLinks that rings through the first GPUs of a DGX-1 with V100 pass one after another, by how many GPUs there are, as
+# `nvidia-smi topo -m` joins them: GPU 4 has two links to GPU 0 and one each to GPUs 5 and 6, so that among six GPUs,
+# where rings enter it by one neighbour and leave it by another, two pass.
+V100_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
+CLUSTERS = (
+    "dgx_a100:servers=1,devices=2",
+    "dgx_a100:servers=1,devices=8",
+    "dgx_a100:servers=2,devices=8",
+    "dgx_a100:servers=4,devices=8",
+    "dgx_h100",
+    "v100:devices=3",
+    "v100:devices=4",
+    "v100_servers:servers=2,devices=4",
+    "p100_switches",
+    "p100x4",
+    "home_fleet",
+    "mixed:servers=rtx3090x2/rtx3060,link=pcie4x8,network=10gbe",
+)
+
+
+def measured_on(gpu: str, count: int) -> Cluster:
+    """What vTrain's tables were measured on: A100 behind NVSwitch, or the first V100 of a DGX-1."""
+    if gpu == "A100":
+        return load_cluster(f"dgx_a100:servers=1,devices={count}")
+    nvlinks = link("nvlink2")  # six of a GPU
+    level = Level(count, nvlinks.bandwidth / 6 * V100_RINGS[count], nvlinks.latency_seconds, "device")
+    return hierarchical("DGX-1", device("v100"), (level,))
+
+
+# ---- what was measured -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="set PLACELAB_MEASURED to the folder of measured all-reduces")
+def test_all_reduces_within_a_server_are_within_a_fifth_of_the_measured_ones() -> None:
+    rows = list(csv.DictReader(MEASURED.read_text().splitlines()))
+    assert {(row["gpu"], int(row["gpus"])) for row in rows} >= {(g, n) for g in ("A100", "V100") for n in range(2, 9)}
+    for row in rows:
+        count, size, seconds = int(row["gpus"]), float(row["bytes"]), float(row["seconds"])
+        said = all_reduce_seconds(measured_on(row["gpu"], count), range(count), size)
+        assert said == pytest.approx(seconds, rel=0.2), row
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "mebibytes", "seconds"),
+    [
+        ("A100", 2, 1, 45.1e-6),
+        ("A100", 2, 1024, 5.4534e-3),
+        ("A100", 4, 16, 177.8e-6),
+        ("A100", 8, 1, 92.15e-6),
+        ("A100", 8, 4, 94.03e-6),
+        ("A100", 8, 16, 231e-6),
+        ("A100", 8, 1024, 8.1964e-3),
+        ("V100", 2, 1, 69.87e-6),
+        ("V100", 2, 1024, 47.617e-3),
+        ("V100", 4, 64, 1.2018e-3),
+        ("V100", 8, 4, 151.2e-6),
+        ("V100", 8, 1024, 13.983e-3),
+    ],
+)
+def test_some_of_them_from_the_published_tables(gpu: str, count: int, mebibytes: int, seconds: float) -> None:
+    """VTrain, `trace/a100/AR_GPU8_1M_1024M_LUT` and its like."""
+    said = all_reduce_seconds(measured_on(gpu, count), range(count), mebibytes * MIB)
+    assert said == pytest.approx(seconds, rel=0.2)
+
+
+@pytest.mark.parametrize(("mebibytes", "seconds"), [(1, 86e-6), (16, 0.28e-3), (1024, 9.2e-3)])
+def test_between_two_servers_they_are_within_a_fifth_of_those_published(mebibytes: int, seconds: float) -> None:
+    """By nccl-tests between two servers of 8 A100, each with a network card of 200 Gbit/s."""
+    said = all_reduce_seconds(load_cluster("dgx_a100:servers=2,devices=8"), range(16), mebibytes * MIB)
+    assert said == pytest.approx(seconds, rel=0.2)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_the_preset_of_unequal_nvlinks_is_as_fast_as_its_rings(count: int) -> None:
+    """Some pairs of it have one NVLink, others two: all links of the device with the fewest count."""
+    preset, rings = load_cluster("v100:devices=4"), measured_on("V100", count)
+    for size in (MIB, 64 * MIB):
+        assert all_reduce_seconds(preset, range(count), size) == pytest.approx(
+            all_reduce_seconds(rings, range(count), size), rel=1e-12
+        )
+
+
+# ---- the formula -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", range(2, 9))
+@pytest.mark.parametrize("servers", [1, 2, 4])
+def test_the_closed_form(servers: int, devices: int) -> None:
+    """Up and down a chain in each server and a tree between them, or the bytes of the busier kind of links."""
+    cluster = load_cluster(f"dgx_a100:servers={servers},devices={devices}")
+    nvlinks, card, depth = link("nvlink3"), link("infiniband200"), {1: 0, 2: 1, 4: 2}[servers]
+    latency = 2 * ((devices - 1) * nvlinks.latency_seconds + depth * card.latency_seconds)
+    for size in (1e3, MIB, 1e8, 1e9):
+        within = 2 * (devices - 1) / devices * size / 235e9  # what NCCL reckons with of 300 GB/s
+        across = 2 * (servers - 1) / servers * size / (devices * card.bandwidth)
+        expected = min(
+            each.start + max(each.step * latency, max(within, across) / each.share) for each in PROTOCOLS.values()
+        )
+        assert all_reduce_seconds(cluster, range(len(cluster)), size) == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_shares_a_card_waits_for_it() -> None:
+    """Of four devices in each of two servers, a card for each against one for all."""
+    one, each = load_cluster("v100_servers:servers=2,devices=4,gbps=200"), load_cluster("dgx_a100:servers=2,devices=4")
+    shared, own = (all_reduce_seconds(cluster, range(8), 1e9) for cluster in (one, each))
+    assert shared == pytest.approx(34e-6 + 1e9 / 25e9 / 0.87, rel=1e-12)
+    assert own == pytest.approx(34e-6 + 1e9 / (4 * 25e9) / 0.87, rel=1e-12)
+
+
+def test_where_links_take_no_time_it_takes_none() -> None:
+    cluster = Cluster.uniform("ideal", device("v100"), 4, latency=0.0, bandwidth=np.inf, shared_out=False)
+    assert all_reduce_seconds(cluster, range(4), 1e9) == 0.0
+
+
+# ---- simulated -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+@pytest.mark.parametrize("size", [1e3, MIB, 1e8])
+def test_alone_it_takes_what_the_closed_form_says(name: str, size: float) -> None:
+    cluster = load_cluster(name)
+    problem, plan = data_parallel(len(cluster), kind="nccl", forward=0.0, backward=0.0, weights=size)
+    timeline = simulate(replace(problem, cluster=cluster), plan)
+    assert timeline.step_seconds == pytest.approx(all_reduce_seconds(cluster, range(len(cluster)), size), rel=1e-12)
+    assert timeline.finish.max() == timeline.step_seconds
+    assert len(set(timeline.transfers.channel.tolist())) == len(timeline.transfers.channel)
+
+
+def test_two_all_reduces_take_turns_on_their_links() -> None:
+    cluster = load_cluster("dgx_a100:servers=2,devices=4")
+    problem, plan = data_parallel(8, kind="nccl", layers=2, bucket_bytes=1.0, forward=0.0, backward=0.0, weights=1e8)
+    alone = all_reduce_seconds(cluster, range(8), 1e8)
+    assert simulate(replace(problem, cluster=cluster), plan).step_seconds == pytest.approx(2 * alone, rel=1e-12)
+
+
+def test_it_begins_once_the_last_member_is_ready_and_ends_for_all_at_once() -> None:
+    """Of four replicas one is three times as slow as the others: a quarter of three ops of 3 s."""
+    problem, plan = data_parallel(4, kind="nccl", weights=1e8)
+    seconds = np.tile([1.0, 1.0, 1.0, 3.0], (len(problem.graph), 1))
+    seconds[problem.graph.phase == Phase.UPDATE] = 0.0
+    cluster = load_cluster("dgx_a100:servers=1,devices=4")
+    cluster = cluster.with_each_device(launch_seconds=0.0)
+    timeline = simulate(replace(problem, cluster=cluster, op_seconds=seconds), plan)
+    assert timeline.transfers.start.tolist() == [2.25] * 4
+    assert timeline.step_seconds == pytest.approx(2.25 + all_reduce_seconds(cluster, range(4), 1e8), rel=1e-12)
