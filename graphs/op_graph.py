@@ -94,6 +94,8 @@ class OpGraph:
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
     precisions: tuple[str, ...] = ()  # (ops,) in which each multiplies, "bf16"; "" in fp32; () if all do
     weight_precisions: tuple[str, ...] = ()  # (weights,) in which each is kept, likewise (`graphs.precision`)
+    gradient_precision: str = ""  # of gradients of weights, "fp32", where it is higher than that of the weight
+    master_weights: bool = False  # whether optimizers keep a copy in fp32 of each weight in half precision
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
     held: HeldTensors | None = None  # inputs, buffers and constants, if known; plans do not depend on them
@@ -268,7 +270,8 @@ class OpGraph:
         if self.devices:
             digest.update(repr(self.devices).encode())
         if self.precisions or self.weight_precisions:
-            digest.update(repr((self.precisions, self.weight_precisions)).encode())
+            kept_in = self.weight_precisions, self.gradient_precision, self.master_weights
+            digest.update(repr((self.precisions, *kept_in)).encode())
         autograd = self.autograd and msgspec.structs.replace(self.autograd, kept_alive=())  # plans do not depend on it
         if autograd and autograd != Autograd():
             digest.update(msgspec.json.encode(autograd))

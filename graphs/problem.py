@@ -11,23 +11,16 @@ from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.optimizers import NONE, check_optimizer, state_share
+from graphs.precision import SINGLE
 from graphs.units import Units
-from graphs.weight_memory import WeightMemory
+from graphs.weight_memory import WeightMemory, weight_gradient_bytes
 
-# bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights whose
-# bytes already include these
-OPTIMIZER_BYTES = {"sgd": 2.0, "momentum": 3.0, "adam": 4.0, "none": 1.0}
 STEP_TIME = "step-time"  # the objective that is meant unless another is named
 MEASURED = "measured"  # the step time of placements that are run
 DEFAULT_ORDER = "longest_path"  # the rule that is meant unless another is named
 FIFO = "fifo"  # the rule of papers: first come, first served
 PROGRAM = "program"  # that of PyTorch, which reports show next to a plan's own
-
-
-def check_optimizer(name: str) -> None:
-    """Raise InputError for an unknown optimizer."""
-    if name not in OPTIMIZER_BYTES:
-        raise InputError(f"unknown optimizer {name!r}; there are {', '.join(OPTIMIZER_BYTES)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +36,7 @@ class Problem:
 
     graph: OpGraph
     cluster: Cluster
-    optimizer: str = "adam"  # a key of OPTIMIZER_BYTES; read only if the graph is a training step
+    optimizer: str = "adam"  # one of `graphs.optimizers`; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
     objective: str = STEP_TIME
     order: str = DEFAULT_ORDER
@@ -71,8 +64,12 @@ class Problem:
 
     @property
     def bytes_per_weight_byte(self) -> float:
-        """What one byte of parameters occupies: itself and, in training, its gradient and optimizer state."""
-        return OPTIMIZER_BYTES[self.optimizer] if self.graph.is_training else 1.0
+        """What a byte of parameters in single precision occupies: itself and, in training, gradient and state."""
+        return self._bytes_per_byte(SINGLE)
+
+    def _bytes_per_byte(self, precision: str) -> float:
+        is_alone = self.optimizer == NONE or not self.graph.is_training
+        return 1.0 if is_alone else 2.0 + state_share(self.optimizer, precision, has_master=self.graph.master_weights)
 
     @cached_property
     def weight_state_bytes(self) -> Floats:
@@ -81,12 +78,16 @@ class Problem:
         A frozen weight, and any in inference, is only itself. A gradient that holds only the rows that were read is
         left out.
         """
-        graph, trained = self.graph, self.graph.trained_weights
-        state = graph.weights * self.bytes_per_weight_byte
+        graph = self.graph
+        state = graph.weights * [self._bytes_per_byte(each) for each in graph.weight_precisions or (SINGLE,)]
+        if self.bytes_per_weight_byte == 1:
+            return state
+        if graph.gradient_precision:
+            state += weight_gradient_bytes(graph) - graph.trained_weights
         if len(graph.frozen):
             state = np.where(graph.frozen, graph.weights, state)
-        if self.bytes_per_weight_byte > 1 and graph.has_sparse_gradient.any():
-            state -= np.where(graph.has_sparse_gradient, trained, 0.0)
+        if graph.has_sparse_gradient.any():
+            state -= np.where(graph.has_sparse_gradient, weight_gradient_bytes(graph), 0.0)
         return state
 
     @cached_property

@@ -13,9 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.precision import BYTES, SINGLE
 from graphs.transforms.batch import weight_gradients
 
 _ROUNDING = 1e-6  # relative
+
+
+def weight_gradient_bytes(graph: OpGraph) -> Floats:
+    """(weights,) bytes of the dense gradient of each weight; 0 of one that is not trained."""
+    if not graph.gradient_precision:
+        return graph.trained_weights
+    own = np.array([BYTES[each] for each in graph.weight_precisions or (SINGLE,)])
+    return graph.trained_weights * np.maximum(BYTES[graph.gradient_precision] / own, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +54,7 @@ class WeightMemory:
         in_output &= has_room
         is_held = np.zeros(len(graph), np.bool_)
         is_held[op[in_output[weight]]] = True
-        gradient = np.where(in_output, trained, 0.0)
+        gradient = np.where(in_output, weight_gradient_bytes(graph), 0.0)
         return cls(state_bytes - gradient, made & is_held[graph.mirror], gradient)
 
     def of_parts(self, weight: Ints, share: Floats) -> WeightMemory:

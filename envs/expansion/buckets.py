@@ -13,6 +13,7 @@ import numpy as np
 from envs.expansion.layout import Layout
 from graphs.algorithms.pairs import equal_pairs
 from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.weight_memory import weight_gradient_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ def gradient_bytes(layout: Layout, gradients: Ints) -> Floats:
     # the last of each stage and weight, in the order of the gradients
     key = stage[position] * (len(graph.weights) + 1) + weight
     last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
-    size = np.bincount(position[last], graph.trained_weights[weight[last]], minlength=len(gradients))
+    size = np.bincount(position[last], weight_gradient_bytes(graph)[weight[last]], minlength=len(gradients))
     is_known = np.bincount(position, minlength=len(gradients)) > 0
     return np.where(is_known, size, graph.output_bytes[gradients])
 
@@ -79,7 +80,7 @@ def shared_bytes(layout: Layout, producer: Ints, consumer: Ints) -> Floats:
     other_edge, other_weight = _weights_of(graph, consumer)
     stride = len(graph.weights) + 1
     both = np.intersect1d(edge * stride + weight, other_edge * stride + other_weight)
-    size = np.bincount(both // stride, graph.trained_weights[both % stride], minlength=len(producer))
+    size = np.bincount(both // stride, weight_gradient_bytes(graph)[both % stride], minlength=len(producer))
     return np.where(size > 0, size, graph.output_bytes[producer])
 
 

@@ -172,6 +172,7 @@ class Draft:
                 amounts[key][made] = getattr(part.graph, key)[origin[made]]
             op_seconds[these] = part.op_seconds[origin[these]]
         weights, frozen, memory = given.graph.weights, given.graph.frozen, given.weight_memory
+        kept_in = given.graph.weight_precisions
         if divided is None:
             uses = _weight_uses(given.graph, origin, work)
         else:
@@ -179,6 +180,7 @@ class Draft:
             stored, uses, parts = divided.weights(origin, columns["device"], work)
             weights, memory = weights[parts] * stored, memory.of_parts(parts, stored)
             frozen = frozen[parts] if len(frozen) else frozen
+            kept_in = kept_in and tuple(kept_in[part] for part in parts.tolist())
         op_seconds[self.lengthened] += given.cluster.pass_seconds
         for key in ("output_bytes", "sent_bytes"):
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
@@ -197,7 +199,7 @@ class Draft:
         copied = np.where(share > FREE, origin, -1)
         held = given.graph.held and given.graph.held.of_copies(copied, self.layout.seen_share[np.maximum(origin, 0)])
         role = columns["role"].astype(np.int64)
-        graph = written(self.layout, origin, role, values, held)
+        graph = written(self.layout, origin, role, values, held, kept_in)
         return graph, op_seconds, memory.of_copies(np.where(role == Role.WORK, origin, -1))
 
 

@@ -78,8 +78,9 @@ class WrittenGraph(OpGraph):
 
 
 def written(
-    layout: Layout, origin: Ints, role: Ints, values: dict[str, Any], held: HeldTensors | None = None
-) -> OpGraph:
+    layout: Layout, origin: Ints, role: Ints, values: dict[str, Any], held: HeldTensors | None = None,
+    weight_precisions: tuple[str, ...] = (),
+) -> OpGraph:  # fmt: skip
     """The graph of the ops of an expansion, (ops,), with arrays that are kept, by the field of `OpGraph`.
 
     The arrays are costs, edges, control, edge_bytes, weights, weight_uses, frozen, phase,
@@ -94,8 +95,9 @@ def written(
     }  # fmt: skip
     rest: dict[str, Any] = {
         "name": layout.problem.graph.name, "measured_on": {}, "devices": (), "calls": (), "weight_names": (),
-        "described": (), "weight_precisions": (), "batch_law": None, "signatures": None, "layout": layout,
-        "origin": origin, "role": role, "held": held,
+        "described": (), "batch_law": None, "signatures": None, "layout": layout, "origin": origin, "role": role,
+        "held": held, "weight_precisions": weight_precisions,
+        **{key: getattr(layout.problem.graph, key) for key in ("gradient_precision", "master_weights")},
     }  # fmt: skip
     vars(graph).update({key: _read_only(array) for key, array in arrays.items()} | rest)
     return (
@@ -105,7 +107,10 @@ def written(
 
 def _checked(graph: WrittenGraph, values: dict[str, Any]) -> OpGraph:
     """The same graph, with everything written out and checked. Raises InputError, naming what is wrong."""
-    return OpGraph(graph.name, graph.names, graph.kinds, precisions=graph.precisions, **values)
+    kept = {
+        key: getattr(graph, key) for key in ("precisions", "weight_precisions", "gradient_precision", "master_weights")
+    }
+    return OpGraph(graph.name, graph.names, graph.kinds, **kept, **values)
 
 
 def _is_sound(graph: WrittenGraph) -> bool:

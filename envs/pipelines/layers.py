@@ -14,6 +14,7 @@ from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 from graphs.transforms.batch import weight_gradients
+from graphs.weight_memory import weight_gradient_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class Layers:
             per_layer(seconds + fixed, Phase.UPDATE, Phase.REFRESH),
             sent[_last_of(layer)],
             returned[_last_of(layer)],
-            of_units(units.weight_bytes(graph.trained_weights)) if graph.is_training else np.zeros(count),
+            of_units(units.weight_bytes(weight_gradient_bytes(graph))) if graph.is_training else np.zeros(count),
             of_units(held),
             of_units(np.maximum(HeldMemory.of(problem).per_unit - held, 0.0)),
         )

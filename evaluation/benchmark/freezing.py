@@ -116,6 +116,8 @@ def _made(frozen: FrozenProblem) -> Made:
 def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
     graph_hash, graph = _write_graph(made.graph, made.groups, made.whole_plans, folder)
     cluster = load_cluster(made.cluster)
+    if not graph.precisions:  # the problem does not depend on peaks in others than single precision
+        cluster = replace(cluster, devices=tuple(replace(each, flops_by_precision={}) for each in cluster.devices))
     unfinished = folder / "clusters" / "unfinished.cluster.json"
     save_cluster(cluster, unfinished)
     cluster_hash = content_sha256(unfinished)

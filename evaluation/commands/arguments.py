@@ -64,6 +64,7 @@ class ProblemOptions(TimingOptions, total=False):
     """What a problem is made with, in addition to a graph and a cluster."""
 
     optimizer: str
+    precision: str
     batch: int | None
     training: bool
 
@@ -129,9 +130,9 @@ LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "gr
 TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions, WorkerOptions, TrainOptions)
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
-    "groups": AUTO, "optimizer": AUTO, "batch": None, "training": True, "cost_model": AUTO, "order": AUTO,
-    "objective": "step-time", "micro_batches": None, "seeds": 1, "workers": 1, "cluster_address": "", "robust": False,
-    "journal": None, "plans": None, "data": "", "seed": 0, "limit": 600, "chart": None, "trace": None,
+    "groups": AUTO, "optimizer": AUTO, "precision": AUTO, "batch": None, "training": True, "cost_model": AUTO,
+    "order": AUTO, "objective": "step-time", "micro_batches": None, "seeds": 1, "workers": 1, "cluster_address": "",
+    "robust": False, "journal": None, "plans": None, "data": "", "seed": 0, "limit": 600, "chart": None, "trace": None,
     "device": "cpu",
 }  # fmt: skip
 

@@ -55,6 +55,7 @@ def export(
             which end in .0.et, .1.et, and so on: one for each device.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
+        precision: that of training, as `place` takes it.
         batch: samples of a step, as `place` takes it.
         training: the plan is for a training step; without it, for a forward pass.
         cost_model: what ops cost, as `place` takes it.

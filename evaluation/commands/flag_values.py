@@ -27,7 +27,14 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "suite": ("suites", ()),
     "recipe": ("recipes", (".toml",)),
 }  # fmt: skip
-OTHERS = {"optimizer": ("sgd", "momentum", "adam", "none"), "device": ("cpu", "cuda"), "logger": LOGGERS}
+OTHERS = {
+    "optimizer": ("sgd", "momentum", "adam", "adam8bit", "none"),
+    "precision": (
+        "auto", "fp32", "tf32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-true", "fp16-true",
+    ),
+    "device": ("cpu", "cuda"),
+    "logger": LOGGERS,
+}  # fmt: skip
 
 
 def names_for(parameter: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, tied_into
-from evaluation.commands.charts import check_charts
+from evaluation.commands.charts import PLAN, check_charts, draw_steps
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from evaluation.tables.graph_summary import GraphSummary
 
 # what the names of files end in
-PLANS, TRACES = (".plan.json",), (".json", ".json.gz")
+PLANS, TRACES = (PLAN,), (".json", ".json.gz")
 
 
 @switched(CACHE)
@@ -47,6 +47,7 @@ def capture(
     out: PathLike | None = None,
     training: bool = True,
     batch: int | None = None,
+    precision: str = AUTO,
     freeze: int = 0,
     groups: Groups = None,
 ) -> GraphSummary:
@@ -59,11 +60,13 @@ def capture(
         training: capture a whole training step: forward, backward and update.
         batch: samples of a step, in place of the model's own. The file then says what of each op does not grow with
             them, for which the model is captured a second time.
+        precision: that of training, as `place` takes it.
         freeze: the first layers, with the embedding, that are not trained: they run forward only.
         groups: tie the ops into this many groups, each placed as one.
 
     """
     from evaluation.tables.graph_summary import GraphSummary
+    from graphs.files.graph_source import graph_source
     from graphs.files.load import load_graph
     from graphs.formats.graph_file import ENDINGS, save_graph
     from graphs.transforms.another_batch import with_batch
@@ -72,7 +75,8 @@ def capture(
     check_writable(out, endings=ENDINGS, inputs=[model])
     if freeze and not training:
         raise InputError(f"`freeze={freeze}` is about training; leave out `training=False`, or `freeze`")
-    graph = load_graph(model, groups=tied_into(groups), training=training, with_law=batch is not None)
+    source = graph_source(model).in_precision(precision)
+    graph = load_graph(source, groups=tied_into(groups), training=training, with_law=batch is not None)
     graph = freeze_layers(graph if batch is None else with_batch(graph, batch), freeze)
     if out is not None:
         save_graph(graph, Path(out))
@@ -207,7 +211,8 @@ def place(
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, and `modules`
             those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
             on the devices of its own file.
-        optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
+        optimizer: whose state occupies memory: sgd, momentum, adam or adam8bit; none if weights include all of it.
+        precision: that of training: `bf16`, `bf16-mixed`, `fp16`, `tf32` and others; the model's own unless given.
         batch: samples of a step in place of the model's own; measured times are taken to be in proportion. Of a file
             that does not say what its own batch is, give it as `FILE:batch=32`.
         training: plan a whole training step: forward, backward and update; without it, a forward pass.
@@ -217,9 +222,8 @@ def place(
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
             `longest_path`, unless given, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`.
-        objective: what to minimise: `step-time`; `throughput`, the time of a step per sample, shown in samples per
-            second; `latency`, that of one forward pass; or `max-load`, the load of the busiest device when samples
-            are pipelined.
+        objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
+            pass; or `max-load`, the load of the busiest device when samples are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.
@@ -266,6 +270,7 @@ def fits(
         seed: of everything random.
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
+        precision: that of training, as `place` takes it.
         batch: samples of a step, as `place` takes it.
         training: of a whole training step; without it, of a forward pass.
         micro_batches: equal parts of the batch, for all plans that have such.
@@ -310,6 +315,7 @@ def simulate(
         groups: the number of op groups that the plan was made for, which plan files before version 4 need; later ones
             say where ops go, in whatever groups they were placed.
         optimizer: whose state occupies memory, as `place` takes it.
+        precision: that of training, as `place` takes it.
         batch: samples of a step, as `place` takes it; the plan may be one for another batch of the same model.
         training: the plan is for a training step; without it, for a forward pass.
         micro_batches: equal parts of the batch that follow one another, in place of those of the plan.
@@ -340,7 +346,7 @@ def simulate(
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
     if gantt is not None:
-        _draw_steps(plans, [placed, *others], Path(gantt))
+        draw_steps(plans, [placed, *others], Path(gantt))
     if splits is not None:
         from evaluation.drawing.split_plots import save_split_chart  # likewise
         from evaluation.tables.split_rows import split_rows
@@ -357,18 +363,6 @@ def _read(plan: PlanLike) -> PlanLike | SavedPlan:
         return plan
     check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
     return read_plan(Path(plan))
-
-
-def _draw_steps(plans: Sequence[PlanLike], simulated: Sequence[SimulatedPlan], path: Path) -> None:
-    """The chart of a plan's step, or of two, called by their files if these differ."""
-    from evaluation.drawing.timeline_plots import save_steps  # with matplotlib and Bokeh, a second to import
-
-    files = [Path(plan).name.removesuffix(PLANS[0]) if isinstance(plan, str | Path) else "" for plan in plans]
-    names = [file or place for file, place in zip(files, ("first plan", "second plan"), strict=False)]
-    if len(set(names)) < len(names):
-        names = [f"{place}. {name}" for place, name in enumerate(names, start=1)]
-    names = names if len(names) > 1 else [""]
-    save_steps({name: each.timeline for name, each in zip(names, simulated, strict=True)}, path)
 
 
 def _simulated(

@@ -19,7 +19,8 @@ from graphs.files.suites import suite_specs
 from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
 from graphs.op_groups.grouping import MODULES, tie_ops
-from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem, check_optimizer
+from graphs.optimizers import check_optimizer
+from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
 from graphs.transforms.batch import check_samples
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def asked_problems(
     other arguments first, such as a placer, and refuses these before it loads a policy, with seconds of imports.
     """
     groups, optimizer, batch = options.get("groups", AUTO), options.get("optimizer", AUTO), options.get("batch")
+    precision = options.get("precision", AUTO)
     cost_model, training = options.get("cost_model", AUTO), options.get("training", True)
     if suite and not training:
         raise InputError(
@@ -82,7 +84,7 @@ def asked_problems(
     rule = order_of(options.get("order", AUTO))
     found = load_clusters(clusters)
     suite_specs(suite)
-    sources = graph_sources(graphs)
+    sources = [source.in_precision(precision) for source in graph_sources(graphs)]
     tied = tied_into(groups)
     for source in sources if tied == MODULES else []:
         source.check_has_modules()
@@ -91,7 +93,7 @@ def asked_problems(
         twice = with_law or batch is not None
         if suite:
             named = OPTIMIZER if optimizer == AUTO else optimizer
-            made = load_suite(suite, groups=tied, optimizer=named, with_law=twice)
+            made = load_suite(suite, groups=tied, optimizer=named, with_law=twice, precision=precision)
         else:
             made = [
                 each

@@ -94,6 +94,7 @@ def compare(
         budget: how many placements each placer may simulate on each problem.
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
+        precision: that of training, as `place` takes it.
         micro_batches: equal parts of the batch, for all placers that plan such and do not say how many; others are
             compared as they are.
         batch: samples of a step, as `place` takes it.
@@ -123,8 +124,8 @@ def compare(
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
-        cost_model=options["cost_model"], order=options["order"], objective=options["objective"],
-        batch=options["batch"], training=options["training"],
+        precision=options["precision"], cost_model=options["cost_model"], order=options["order"],
+        objective=options["objective"], batch=options["batch"], training=options["training"],
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(

@@ -42,7 +42,8 @@ _log = logging.getLogger("placelab")
 _FAMILIES = "graphs.families"
 _GRAPHS = Path(__file__).resolve().parents[1]
 _DECIDING = [
-    f"{folder}*.py" for folder in ("", "algorithms/", "capture/", "families/", "foundation/", "notation/", "op_groups/")
+    f"{folder}*.py"
+    for folder in ("", "algorithms/", "capture/", "families/", "foundation/", "notation/", "op_groups/", "transforms/")
 ]
 _LEFT_OVER = 3600.0  # seconds after which a file that was not written to its end never will be
 
@@ -69,12 +70,12 @@ def without_cache() -> Iterator[None]:
             os.environ[SWITCH] = before
 
 
-def kept(what: str, *, training: bool, with_law: bool = False) -> OpGraph | None:
+def kept(what: str, *, training: bool, with_law: bool = False, precision: str = "auto") -> OpGraph | None:
     """The graph of a family spec or of "file.py:callable", if it was captured before and nothing has changed since.
 
     One `with_law` was captured with two batches (`graphs.capture.second_batch`), and is an entry of its own.
     """
-    file = _file(what, training, with_law)
+    file = _file(what, training, with_law, precision)
     if file is None or os.environ.get(SWITCH):
         return None
     try:
@@ -117,13 +118,14 @@ def warned() -> Iterator[list[str]]:
 
 
 def captured(
-    what: str, capture: Callable[[], OpGraph], *, training: bool, with_law: bool = False, before: Sequence[str] = ()
-) -> OpGraph:
+    what: str, capture: Callable[[], OpGraph], *, training: bool, with_law: bool = False, before: Sequence[str] = (),
+    precision: str = "auto",
+) -> OpGraph:  # fmt: skip
     """The graph that `capture` makes of what the text names, which is kept if it can be found again.
 
     What it warns of is kept with it, and what was warned of `before`.
     """
-    file = _file(what, training, with_law)
+    file = _file(what, training, with_law, precision)
     if file is None:
         return capture()
     with listening() as listener, warned() as said:
@@ -150,7 +152,7 @@ def clear() -> None:
             raise InputError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def _file(what: str, training: bool, with_law: bool = False) -> Path | None:
+def _file(what: str, training: bool, with_law: bool = False, precision: str = "auto") -> Path | None:
     """Where the graph of a model is kept; None for one that cannot be kept."""
     if not _torch_is_as_imported():
         return None
@@ -163,7 +165,7 @@ def _file(what: str, training: bool, with_law: bool = False) -> Path | None:
         folder = cache_folder(KIND)
     except (InputError, OSError):  # a name that is none, or too long; a working folder that was removed; no home
         return None
-    key = repr((named, training, with_law, _of_placelab(), _torch(), sys.version_info[:3], around))
+    key = repr((named, training, with_law, precision, _of_placelab(), _torch(), sys.version_info[:3], around))
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{ENDING}"
 
 

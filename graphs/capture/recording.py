@@ -236,6 +236,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         for tensor, result in zip(changed, results, strict=True):
             self._read(tensor)  # a buffer that nothing has read so far may be written
+            if result.dtype != tensor.dtype:  # what is written takes the type of what it is written to
+                with self:
+                    result = aten._to_copy.default(result, dtype=tensor.dtype)
             self._replace(tensor, result, func, args, kwargs)
         return returned
 
@@ -249,8 +252,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._stand_ins.data:
                 tensor.copy_(new)
                 self._change(tensor, node, memory)
-        if new.shape != tensor.shape or new.dtype != tensor.dtype:
-            raise Unrecorded(f"{func} changes the shape or type of a tensor")
+        if new.shape != tensor.shape:
+            raise Unrecorded(f"{func} changes the shape of a tensor")
         if self.requires(tensor) and not detaches(func) and not torch.is_grad_enabled():
             self.gradients.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
             self.gradients.unseen.append(current_line())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -25,6 +25,7 @@ from graphs.foundation.errors import InputError, check_distinct
 from graphs.foundation.progress import waiting
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.transforms.mixed_precision import AS_IT_IS, check_precision, in_precision, precision_named
 
 # Imported for their types alone: torch takes seconds to import.
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class GraphSource(Protocol):
 
     def check_has_modules(self) -> None:
         """Raise InputError for a graph, which has no modules that ops could be tied by."""
+        ...
+
+    def in_precision(self, word: str) -> GraphSource:
+        """The same in a precision (`graphs.transforms.mixed_precision`).
+
+        Raises InputError for an unknown one, and for one that asks for other types of tensors than a graph has.
+        """
         ...
 
     def module(self) -> nn.Module:
@@ -117,6 +125,16 @@ class LoadedGraph:
             "number of op groups"
         )
 
+    def in_precision(self, word: str) -> LoadedGraph:
+        """With products in TF32. Raises InputError for other types of tensors than the graph has."""
+        asked = precision_named(word)
+        if asked.tensors or asked.autocast:
+            raise InputError(
+                f"{self.name}: a graph keeps the types of tensors that it was captured with; give `precision={word!r}` "
+                "with its model, or to the verb that captures it: `placelab capture MODEL --precision bf16 --out FILE`"
+            )
+        return replace(self, loaded=in_precision(self.loaded, asked))
+
     def module(self) -> nn.Module:
         """The names that the graph has of it. Raises InputError for a graph without."""
         from graphs.op_groups.named_modules import named_modules  # with torch, seconds to import
@@ -139,6 +157,7 @@ class _Model(ABC):
     """A model, whose example inputs can be of any number of samples."""
 
     problem = None
+    precision: str
 
     def check_has_modules(self) -> None:  # noqa: B027 - there is nothing to refuse
         """It has."""
@@ -153,13 +172,15 @@ class _Model(ABC):
 
     def _capture(self, training: bool, samples: int = 0) -> OpGraph:
         """The model, captured now, with its own or another number of samples."""
-        from graphs.capture.forward import traced_example  # with torch
+        from graphs.capture.casting import traced_in  # with torch
 
-        traced = traced_example(self.example(samples))
+        asked = precision_named(self.precision)
+        traced = traced_in(self.example(samples), asked)
         if training and not samples:  # the second of two captures need not say so again
             traced.warn_of_eval()
         forward = traced.build()
-        return training_step(forward) if training else forward
+        check_precision(forward, self.precision)
+        return in_precision(training_step(forward) if training else forward, asked)
 
 
 @dataclass(frozen=True)
@@ -167,6 +188,12 @@ class NamedModel(_Model):
     """A model by the spec of a family, or by a function in a user's file, which is not run before it is captured."""
 
     name: str
+    precision: str = AS_IT_IS
+
+    def in_precision(self, word: str) -> NamedModel:
+        """Captured in it."""
+        precision_named(word)
+        return replace(self, precision=word)
 
     def __post_init__(self) -> None:
         if own := by_name.own(self.name):
@@ -190,16 +217,18 @@ class NamedModel(_Model):
 
     def graph(self, *, training: bool = True, with_law: bool = False) -> OpGraph:
         """From the cache of captures, if nothing has changed since it was captured."""
-        if (graph := cache.kept(self.name, training=training, with_law=with_law)) is not None:
+        kind = self.precision
+        if (graph := cache.kept(self.name, training=training, with_law=with_law, precision=kind)) is not None:
             return graph
         if not with_law:
             with waiting(f"capturing {self.name}"):
-                return cache.captured(self.name, partial(self._capture, training), training=training)
+                capture = partial(self._capture, training)
+                return cache.captured(self.name, capture, training=training, precision=kind)
         with cache.warned() as before:
             graph = self.graph(training=training)
         again = _of_two_batches(graph, partial(self._capture, training))
         with waiting(f"capturing {self.name} with another batch"):
-            return cache.captured(self.name, again, training=training, with_law=True, before=before)
+            return cache.captured(self.name, again, training=training, with_law=True, before=before, precision=kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +236,12 @@ class GivenModule(_Model):
     """A module and its example inputs."""
 
     given: tuple[Any, ...]
+    precision: str = AS_IT_IS
+
+    def in_precision(self, word: str) -> GivenModule:
+        """Captured in it; the module itself stays as it is."""
+        precision_named(word)
+        return replace(self, precision=word)
 
     @property
     def name(self) -> str:

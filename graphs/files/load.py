@@ -18,7 +18,9 @@ from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import MODULES, Grouping, check_groups, tie_ops
 from graphs.op_groups.whole_modules import tie_modules
-from graphs.problem import Problem, check_optimizer
+from graphs.optimizers import check_optimizer
+from graphs.problem import Problem
+from graphs.transforms.mixed_precision import AS_IT_IS
 
 CLUSTER_FILES = (".toml", ".json")
 _COUNTED = re.compile(r"(\w+)x(\d+)")
@@ -75,7 +77,9 @@ def load_clusters(clusters: Iterable[Cluster | str | os.PathLike[str]]) -> list[
     return loaded
 
 
-def load_suite(names: str, *, groups: Grouping = 128, optimizer: str = "adam", with_law: bool = False) -> list[Problem]:
+def load_suite(
+    names: str, *, groups: Grouping = 128, optimizer: str = "adam", with_law: bool = False, precision: str = AS_IT_IS
+) -> list[Problem]:
     """The problems of a suite or several, their ops tied into op groups, and `with_law` as `load_graph` has it.
 
     Raises InputError for an unknown suite.
@@ -84,7 +88,10 @@ def load_suite(names: str, *, groups: Grouping = 128, optimizer: str = "adam", w
     check_optimizer(optimizer)
     clusters = {spec: load_cluster(spec) for spec in dict.fromkeys(cluster for _, cluster in pairs)}
     wanted = progress(dict(pairs), "capturing models", unit="model", leave=False)
-    graphs = {spec: load_graph(spec, groups=groups, with_law=with_law) for spec in wanted}
+    graphs = {
+        spec: load_graph(graph_source(spec).in_precision(precision), groups=groups, with_law=with_law)
+        for spec in wanted
+    }
     return [Problem(graphs[graph], clusters[cluster], optimizer) for graph, cluster in pairs]
 
 

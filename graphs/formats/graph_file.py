@@ -117,6 +117,8 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
     weight_names: list[str] = []  # of the parameters in their model
     weight_precisions: list[str] = []  # as of nodes
+    gradient_precision: str = ""
+    master_weights: bool = False  # whether optimizers keep copies in single precision
     frozen: list[Position] = []  # positions in `weights`
     batch: BatchSection | None = None
     held: list[HeldSection] | None = None
@@ -181,6 +183,8 @@ def _content(graph: OpGraph) -> GraphFile:
         weight_uses=graph.weight_uses.tolist(),
         weight_names=list(graph.weight_names),
         weight_precisions=list(graph.weight_precisions),
+        gradient_precision=graph.gradient_precision,
+        master_weights=graph.master_weights,
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
         held=_held(graph),
@@ -277,6 +281,8 @@ def _graph(content: GraphFile) -> OpGraph:
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         precisions=tuple(node.precision for node in nodes),
         weight_precisions=tuple(content.weight_precisions),
+        gradient_precision=content.gradient_precision,
+        master_weights=content.master_weights,
         batch_law=_batch_law(content, index),
         held=_held_tensors(content, index),
         signatures=_signatures(content, index),

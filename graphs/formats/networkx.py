@@ -13,6 +13,7 @@ from graphs.op_graph import OpGraph
 
 COLUMNS = ("flops", "bytes_accessed", "output_bytes", "phase", "mirror", "group", "measured_seconds")
 _MISSING = {"phase": 0, "mirror": -1, "group": -1, "measured_seconds": np.nan}  # of the others, 0
+_PRECISIONS = ("weight_precisions", "gradient_precision", "master_weights")  # of the graph
 
 
 def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
@@ -31,8 +32,9 @@ def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
         columns["transfer_bytes"] = graph.transfer_bytes.tolist()
     if len(graph.frozen):
         made.graph["frozen"] = graph.frozen.tolist()
-    if graph.weight_precisions:
-        made.graph["weight_precisions"] = list(graph.weight_precisions)
+    for key in _PRECISIONS:
+        if getattr(graph, key):
+            made.graph[key] = getattr(graph, key)
     if graph.precisions:
         columns["precision"] = list(graph.precisions)
     if graph.devices:
@@ -75,7 +77,7 @@ def from_networkx(made: nx.DiGraph[Any], *, name: str = "") -> OpGraph:
             weight_uses=np.array(made.graph.get("weight_uses", []), np.int64).reshape(-1, 2),
             frozen=np.array(made.graph.get("frozen", []), np.bool_),
             precisions=tuple(str(node.get("precision", "")) for node in nodes),
-            weight_precisions=tuple(map(str, made.graph.get("weight_precisions", ()))),
+            **{key: made.graph[key] for key in _PRECISIONS if key in made.graph},
             **columns,
             **_optional_columns(nodes, [edge for _, _, edge in edges]),
         )

@@ -35,6 +35,7 @@ from graphs.precision import SINGLE
 VERSION = 1
 DOMAIN = "placelab"
 WEIGHTS = "placelab.weights"  # the domain of the nodes that are no ops
+MASTER = "master_weights"  # what a model says of itself, like "gradient_precision"
 MEMBERS = "placelab.grouped"  # the domain of what earlier versions wrote of merged op groups: refused
 _NUMBERS = {"phase": 0, "mirror": -1, "group": -1}  # with what is neutral
 
@@ -68,7 +69,10 @@ def written_op_graph(graph: OpGraph) -> ModelProto:
     outputs = [helper.make_tensor_value_info(f"op.{op}", TensorProto.UINT8, [None]) for op in last]
     domains = [helper.make_opsetid(domain, VERSION) for domain in (DOMAIN, WEIGHTS)]
     made = helper.make_graph(nodes, graph.name, [], outputs)
-    return helper.make_model(made, producer_name="placelab", opset_imports=domains)
+    model = helper.make_model(made, producer_name="placelab", opset_imports=domains)
+    said = {"gradient_precision": graph.gradient_precision, MASTER: MASTER if graph.master_weights else ""}
+    helper.set_model_props(model, {key: value for key, value in said.items() if value})
+    return model
 
 
 def read_op_graph(model: ModelProto) -> OpGraph:
@@ -76,7 +80,7 @@ def read_op_graph(model: ModelProto) -> OpGraph:
     version = max(opset.version for opset in model.opset_import if opset.domain == DOMAIN)
     if version != VERSION:
         raise InputError(f"written as version {version}, this placelab reads version {VERSION}")
-    graph = model.graph
+    graph, said = model.graph, {each.key: each.value for each in model.metadata_props}
     nodes: dict[str, list[_Node]] = {DOMAIN: [], WEIGHTS: []}
     for proto in graph.node:
         if proto.domain == MEMBERS:
@@ -105,6 +109,8 @@ def read_op_graph(model: ModelProto) -> OpGraph:
         weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
         precisions=tuple(node.text("precision") for node in ops),
         weight_precisions=tuple(node.text("precision") for node in nodes[WEIGHTS]),
+        gradient_precision=said.get("gradient_precision", ""),
+        master_weights=MASTER in said,
         frozen=np.array([node.integer("frozen", 0) != 0 for node in nodes[WEIGHTS]], np.bool_),
         batch_law=_batch_law(ops),
     )

@@ -18,7 +18,7 @@ COLUMNS = (
     "transfer_bytes", "edge_bytes", "frozen",
 )  # fmt: skip
 OPTIONAL = ("mirror", "group")  # indices, or -1
-PRECISIONS = ("precisions", "weight_precisions")  # texts
+PRECISIONS = ("precisions", "weight_precisions")  # texts, which 0.2.0 did not write, and neither the two below
 
 
 def to_pyg(graph: OpGraph) -> Data:
@@ -47,6 +47,8 @@ def to_pyg(graph: OpGraph) -> Data:
         measured_on=[(device, torch.from_numpy(np.array(seconds))) for device, seconds in graph.measured_on.items()],
         devices=[list(names) for names in graph.devices],
         **{key: list(getattr(graph, key)) for key in PRECISIONS},
+        gradient_precision=graph.gradient_precision,
+        master_weights=graph.master_weights,
         **columns,
     )
 
@@ -59,7 +61,7 @@ def from_pyg(data: Data) -> OpGraph:
     try:
         columns = {key: data[key].numpy() for key in COLUMNS}
         names, kinds = (tuple(map(str, data[key])) for key in ("names", "kinds"))
-        precisions, of_weights = (tuple(map(str, data[key])) if key in data else () for key in PRECISIONS)  # if written
+        precisions, of_weights = (tuple(map(str, data[key])) if key in data else () for key in PRECISIONS)
         return OpGraph(
             *(str(data["name"]), names, kinds),
             edges=data["edge_index"].numpy().T,
@@ -68,6 +70,8 @@ def from_pyg(data: Data) -> OpGraph:
             devices=tuple(tuple(map(str, names)) for names in data["devices"]),
             precisions=precisions,
             weight_precisions=of_weights,
+            gradient_precision=str(data["gradient_precision"]) if "gradient_precision" in data else "",
+            master_weights=bool(data["master_weights"]) if "master_weights" in data else False,
             **columns,
         )
     except InputError:

@@ -112,7 +112,10 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["place", GRAPH, "--placer", "annealing:policy=nowhere"], "unknown placer 'nowhere'"),
         (["place", GRAPH, "--placer", "heft+finetuned"], "'heft' cannot be fine-tuned"),
         (["place", GRAPH, "--placer", "mettis"], "unknown placer 'mettis'; did you mean 'metis'"),
-        (["place", GRAPH, "--optimizer", "adamw"], "unknown optimizer 'adamw'; there are sgd, momentum, adam"),
+        (
+            ["place", GRAPH, "--optimizer", "adamw"],
+            "unknown optimizer 'adamw'; did you mean 'adam'? there are: sgd, momentum, adam",
+        ),
         (["place", GRAPH, "--groups", "0"], "--groups is 0; expected at least 1, or `none`"),
         (["place", GRAPH, "--budget", "-1"], "--budget is -1; expected a whole number >= 0"),
         (["place", GRAPH, "--out", "nowhere/a.plan.json"], "nowhere"),

@@ -16,7 +16,8 @@ from evaluation.commands.wording import in_flags
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.problem import OPTIMIZER_BYTES
+from graphs.optimizers import OPTIMIZERS
+from graphs.transforms.mixed_precision import PRECISIONS
 from placelab.verbs import VERBS
 from tests.placers.stand_in import release
 from training.recipe import load_recipe
@@ -89,7 +90,8 @@ def test_help_says_which_names_flags_take_and_gives_an_example(verb: str, capsys
 
 
 def test_names_of_optimizers_are_those_that_there_are() -> None:
-    assert set(OTHERS["optimizer"]) == set(OPTIMIZER_BYTES)
+    assert set(OTHERS["optimizer"]) == set(OPTIMIZERS)
+    assert set(OTHERS["precision"]) == set(PRECISIONS)
 
 
 def test_a_word_becomes_a_name_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,5 +218,10 @@ def whole_step_bytes(problem: Problem, weight: int) -> float:
             graph.kinds, graph.phase.tolist(), graph.mirror.tolist(), graph.output_bytes.tolist(), strict=True
         )
     )
-    times = problem.bytes_per_weight_byte
-    return size * (times - 1 if is_made and times > 1 else times)
+    if problem.optimizer == "none":
+        return size
+    is_half = bool(graph.weight_precisions) and graph.weight_precisions[weight] == "bf16"
+    gradient = 2 * size if is_half and graph.gradient_precision == "fp32" else size
+    moments = {"sgd": 0, "momentum": 1, "adam": 2}[problem.optimizer] * size
+    state = 2 * moments + 2 * size if is_half and graph.master_weights else moments
+    return size + state + (0.0 if is_made else gradient)

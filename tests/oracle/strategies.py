@@ -116,6 +116,8 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
         frozen=np.array(frozen, np.bool_),
         precisions=tuple(draw(st.just([]) | st.lists(PRECISIONS, min_size=ops, max_size=ops))),
         weight_precisions=tuple(draw(st.just([]) | st.lists(PRECISIONS, min_size=len(weights), max_size=len(weights)))),
+        gradient_precision=draw(st.sampled_from(("", "fp32"))),
+        master_weights=draw(st.booleans()),
     )  # fmt: skip
 
 

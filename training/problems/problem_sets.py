@@ -22,7 +22,8 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
-from graphs.problem import Problem, check_optimizer
+from graphs.optimizers import check_optimizer
+from graphs.problem import Problem
 from training.problems.mixed_knobs import mixed_graphs
 from training.problems.random.random_chains import labelled_chains
 from training.problems.random.random_problem import world_problems
