@@ -76,9 +76,8 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; resumes if stopped
 	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-study: setup  ## the released policy, kinds of plans, planners, splits, generalisation: hours; resumes if stopped
+study: setup  ## the released policy, kinds of plans, planners, splits: hours; resumes if stopped
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
-	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
 	$(BIN)/python -m evaluation.studies.plan_kinds --out runs/studies/plan_kinds
 	$(BIN)/python -m evaluation.studies.planners --out runs/studies/planners --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.splits --out runs/studies/splits --workers 2

@@ -1,48 +1,22 @@
-"""Placers trained and compared for studies; what was stopped resumes from its run folder or journal."""
+"""Placers compared for studies; what was stopped resumes from its journal."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from evaluation.commands.load_placer import load_placer
 from evaluation.comparing.compare import compare
 from evaluation.records.journal import records
-from evaluation.records.record import Failure, Record
+from evaluation.records.record import Failure
 from evaluation.studies.problems import Problems
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.progress import progress
-from graphs.problem import Problem
 from placers import default
-from placers.contract.placer import Placer
-from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.policy_file import WEIGHTS
-from training.recipe import Recipe
-from training.runs.checkpoint import TRAINER
-from training.runs.train import train
-
-
-def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> PolicyPlacer[Any]:
-    """The placer that a recipe gives on problems; a run that was stopped in the folder resumes."""
-    resume = (folder / TRAINER).exists()
-    if folder.exists() and not resume:
-        shutil.rmtree(folder)  # stopped before anything was learned
-    return train(recipe, problems, out=folder, seed=seed, resume=resume)
-
-
-def placed(
-    placers: Sequence[Placer | str], problems: Sequence[Problem], budgets: dict[str, int], seed: int
-) -> tuple[Record, ...]:
-    """Records of placers; each may simulate once, or as `budgets` says. Raises InputError if one fails."""
-    done = compare(placers, problems, budget=budgets, seeds=(seed,), quiet=True)
-    if done.failures:
-        raise InputError(f"{done.failures[0].placer} on {done.failures[0].problem}: {done.failures[0].reason}")
-    return done.records
 
 
 def compared(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 
 from envs.costs.costs import AUTO, timed
 from graphs.files.load import load_cluster, load_graph
 from graphs.files.suites import suite_specs
-from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
 from graphs.problem import DEFAULT_ORDER, Problem
@@ -29,14 +28,6 @@ def problems_of(pairs: Iterable[tuple[str, str]], groups: int, order: str = DEFA
 def suite_problems(suite: str, groups: int, order: str = DEFAULT_ORDER) -> Problems:
     """The problems of a suite, as `problems_of`. Raises InputError for an unknown suite."""
     return problems_of(suite_specs(suite), groups, order)
-
-
-def captured_problems(
-    graphs: Sequence[str], clusters: Sequence[str], groups: int, about: str, order: str = DEFAULT_ORDER
-) -> list[Problem]:
-    """Every graph on every cluster by their specs, with a progress bar that says what they are."""
-    named = progress(graphs, about, unit="graph", leave=False)
-    return [Problem(tied(graph, groups), load_cluster(cluster), order=order) for graph in named for cluster in clusters]
 
 
 def model_problem(graph: str, cluster: str, name: str, *, groups: int = 0) -> Problem:

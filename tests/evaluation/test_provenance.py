@@ -12,7 +12,6 @@ from evaluation.commands.load_placer import load_placer
 from evaluation.comparing.compare import compare
 from evaluation.records.journal import plans
 from evaluation.records.provenance import Provenance, problems_sha256
-from evaluation.studies.pieces import PROVENANCE, keep_size
 from graphs.foundation.machine import library_versions, processor_name
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating
@@ -81,15 +80,6 @@ def test_the_problems_are_named_by_one_hash_whatever_their_order(tmp_path: Path)
     assert isinstance(one, Provenance)
     assert isinstance(other, Provenance)
     assert one.suite != other.suite
-
-
-def test_a_study_says_each_time_what_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = Provenance(versions={}, cpu="", command="")  # any struct
-    for word in ("one", "one", "other"):
-        monkeypatch.setattr("sys.argv", ["placelab", word])
-        keep_size(tmp_path, size)
-    lines = (tmp_path / PROVENANCE).read_bytes().splitlines()
-    assert [msgspec.json.decode(line, type=Provenance).command for line in lines] == ["placelab one", "placelab other"]
 
 
 def test_the_processor_is_named_as_the_system_names_it() -> None:
