@@ -20,6 +20,9 @@ DATA_SHEETS = {
     "rtx5070ti": (43.9, 896, 16), "rtx5080": (56.3, 960, 16),
     "m2": (3.6, 100, 16), "m1-max": (10.4, 400, 48), "m1-ultra": (21, 800, 96),
     "laptop-cpu": (0.82, 51.2, 16), "server-cpu": (1, 77, 128),
+    "v100-pcie": (14, 900, 32), "p4": (5.5, 192, 8), "p40": (12, 346, 24), "a100-40gb-pcie": (19.5, 1555, 40),
+    "a100-80gb-pcie": (19.5, 1935, 80), "gh200": (67, 4000, 96), "gb200": (80, 8000, 186),
+    "rtx2080ti": (13.4, 616, 11), "titan-rtx": (16.3, 672, 24),
     "a10": (31.2, 600, 24), "mi100": (46.1, 1228.8, 32), "mi210": (45.3, 1638.4, 64), "mi250": (45.3, 1638.4, 64),
 }  # fmt: skip
 # TFLOP/s of dense products in TF32, FP16, BF16 and FP8, None where there are none, as data sheets and white papers have
@@ -27,6 +30,9 @@ DATA_SHEETS = {
 PRODUCTS = {
     "k80": (None, None, None, None), "p100": (None, 18.7, None, None), "v100": (None, 125, None, None),
     "v100-32gb": (None, 125, None, None), "t4": (None, 65, None, None), "rtx5000": (None, 89.2, None, None),
+    "v100-pcie": (None, 112, None, None), "p4": (None, None, None, None), "p40": (None, None, None, None),
+    "a100-40gb-pcie": (156, 312, 312, None), "a100-80gb-pcie": (156, 312, 312, None), "gh200": (494, 990, 990, 1979),
+    "gb200": (1250, 2500, 2500, 5000), "rtx2080ti": (None, 53.8, None, None), "titan-rtx": (None, 130.5, None, None),
     "a100-40gb": (156, 312, 312, None), "a100-80gb": (156, 312, 312, None), "a10": (62.5, 125, 125, None),
     "h100": (494.7, 989.4, 989.4, 1978.9), "h200": (494.7, 989.4, 989.4, 1978.9), "b200": (1125, 2250, 2250, 4500),
     "l4": (60, 121, 121, 242.5), "l40s": (183, 362, 362, 733), "rtx-a6000": (77.4, 154.8, 154.8, None),
