@@ -24,7 +24,7 @@ from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, Schedule
+from envs.plans.schedule import WHOLE_BATCH, AllReduce, Schedule
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -60,6 +60,8 @@ class Parallel(Named):
     the shape of a V."""
     recompute: bool = False
     """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
+    all_reduce: AllReduce = "nccl"
+    """How replicas, and shards, sum up: as NCCL does, or by the algorithms of `data_parallel`."""
     order: str = ""
     """The order of passes (`envs.pass_orders`); "" for 1F1B, or `interleaved` with several stages on each device."""
     layers: str = ""
@@ -88,10 +90,12 @@ class Parallel(Named):
         check_divides(graph, "parallel", self.micro_batches, replicas)
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
-        schedule = WHOLE_BATCH
+        schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce)
         if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
             recompute = tuple(range(len(rank))) if self.recompute else ()
-            schedule = Schedule(self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute)
+            schedule = Schedule(
+                self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, all_reduce=self.all_reduce
+            )
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), ISSUED, schedule, split, mesh)
         return PlacerResult(plan, self.name, seed, notes=notes)

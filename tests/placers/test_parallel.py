@@ -107,8 +107,8 @@ def test_replicas_of_shards_add_up_their_parts_of_gradients() -> None:
 
 def test_degrees_of_data_parallelism_alone_are_data_parallelism() -> None:
     problem = Pipeline(3, weights=8.0).problem(servers(4, bandwidth=4.0))
-    assert Parallel().place(problem).plan == DataParallel(micro_batches=1).place(problem).plan
-    assert Parallel(dp=2, micro_batches=4).place(problem).plan == DataParallel(2, 4).place(problem).plan
+    assert Parallel().place(problem).plan == DataParallel(micro_batches=1, all_reduce="nccl").place(problem).plan
+    assert Parallel(dp=2, micro_batches=4).place(problem).plan == DataParallel(2, 4, "nccl").place(problem).plan
 
 
 def test_shards_follow_one_another_then_replicas_then_stages() -> None:
@@ -116,6 +116,8 @@ def test_shards_follow_one_another_then_replicas_then_stages() -> None:
     of_stage = dict(zip(plan.schedule.stages, plan.devices, strict=True))
     assert of_stage == {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
     assert (plan.mesh, plan.order, plan.schedule.order) == ((2, 2), "program", "early_backward_a")
+    assert plan.schedule.all_reduce == "nccl"
+    assert given_by("all_reduce=ring").place(Pipeline(3).problem(servers(4))).plan.schedule.all_reduce == "ring"
 
 
 def test_stages_have_equally_many_blocks_or_as_many_as_the_user_says() -> None:
