@@ -261,7 +261,7 @@ class SavedPlan:
         content = self.content
         with located(self.path):
             entries = self._entries(problem)
-            parts = ", costs or `groups`" if self.is_of_groups else " or costs"
+            parts = ", costs or `groups`" if self.is_of_groups else " or costs, as in another precision"
             _check_same("graph", content.graph, entries.units.graph, parts)
             _check_same("cluster", content.cluster, problem.cluster)
             plan = _plan(_decided(content), entries, problem.cluster)

@@ -14,7 +14,7 @@ from graphs.foundation.files import write_whole
 ABOUT = {  # part -> what its table shows
     "peaks": "The largest product and a copy on the device: the peaks that data sheets promise.",
     "kernels": "Single kernels, with other data in the caches and the host far ahead. Causal attention: half the FLOP.",
-    "steps": "Whole steps of the models. `roofline` and `typical` are predictions in PyTorch's order and fp32. "
+    "steps": "Whole steps of the models. `roofline` and `typical` are predictions in PyTorch's order. "
     "`allocated` and `reserved` are PyTorch's peaks, `predicted` is placelab's.",
     "kinds": "The twelve kinds of ops that take longest in a forward and backward pass, and what the cost models say. "
     "What has no prediction is no op of the graph: a view, a copy, or a part of another op.",

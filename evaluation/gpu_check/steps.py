@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -15,13 +16,16 @@ from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.commands.running import parallelize
 from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
+from graphs.files.graph_source import graph_source
 from graphs.files.load import load_graph
 from graphs.problem import Problem
 
 GIB = 2**30
-WAYS = {  # how a model is trained -> the arguments of `CardTraining`
-    "fp32, Adam": {}, "fp32, SGD": {"optimizer": "sgd"}, "bf16 weights": {"weights": torch.bfloat16},
-    "autocast bf16": {"autocast": torch.bfloat16},
+# How a model is trained -> its precision for predictions, and the arguments of `CardTraining`.
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fp32, Adam": ("auto", {}), "fp32, SGD": ("auto", {"optimizer": "sgd"}),
+    "bf16 weights": ("bf16-true", {"weights": torch.bfloat16}),
+    "autocast bf16": ("bf16-mixed", {"autocast": torch.bfloat16}),
 }  # fmt: skip
 COST_MODELS = {"roofline": "roofline", "typical": "roofline:efficiency=typical"}
 _NODE = re.compile(r"autograd::engine::evaluate_function: (\w+)Backward\d")
@@ -31,18 +35,21 @@ _SAME = {  # an operation of a device's library -> the kind of op that it belong
 }  # fmt: skip
 
 
-def predicted(card: Card, spec: str, optimizer: str, cost_model: str) -> tuple[Problem, Timeline]:
+def predicted(
+    card: Card, spec: str, optimizer: str, cost_model: str, precision: str = "auto"
+) -> tuple[Problem, Timeline]:
     """A step of the model on the catalogue's device, in PyTorch's order."""
-    problem = timed(Problem(load_graph(spec), card.cluster(), optimizer), cost_model)
+    graph = load_graph(graph_source(spec).in_precision(precision))
+    problem = timed(Problem(graph, card.cluster(), optimizer), cost_model)
     return problem, simulate(problem, Plan(devices=((0,),) * len(problem.graph), order="program"))
 
 
 def steps(card: Card) -> Iterator[Row]:
-    """Each model trained in several ways; predictions know fp32 alone."""
+    """Each model trained in several ways."""
     for model, spec in card.models.items():
-        for way, how in WAYS.items():
+        for way, (precision, how) in WAYS.items():
             row: Row = {"model": model, "way": way}
-            training = CardTraining(spec, card.device, **how)  # type: ignore[arg-type]  # as its keywords say
+            training = CardTraining(spec, card.device, **how)
             row["measured_ms"] = 1e3 * card.wall_seconds(training.step, 5)
             if card.is_cuda:
                 torch.cuda.reset_peak_memory_stats(card.device)
@@ -51,11 +58,10 @@ def steps(card: Card) -> Iterator[Row]:
                 row["reserved_gib"] = torch.cuda.max_memory_reserved(card.device) / GIB
             del training
             card.free()
-            if way.startswith("fp32"):
-                for name, cost_model in COST_MODELS.items():
-                    _, timeline = predicted(card, spec, way.rpartition(" ")[2].lower(), cost_model)
-                    row[f"{name}_ms"] = 1e3 * timeline.step_seconds
-                row["predicted_gib"] = float(timeline.peak_bytes[0]) / GIB
+            for name, cost_model in COST_MODELS.items():
+                _, timeline = predicted(card, spec, str(how.get("optimizer", "adam")), cost_model, precision)
+                row[f"{name}_ms"] = 1e3 * timeline.step_seconds
+            row["predicted_gib"] = float(timeline.peak_bytes[0]) / GIB
             yield row
 
 

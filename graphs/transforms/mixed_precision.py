@@ -7,6 +7,7 @@
     fp16-mixed   4        4                       4 + 4            16       torch.autocast with a GradScaler
     bf16         2        4          4            4 + 4            18       Megatron-LM --bf16: gradients summed in FP32
     fp16         2        2          4            4 + 4            16       ZeRO (Rajbhandari et al. 2020), DeepSpeed
+    fp8          2        4          4            4 + 4            18       Transformer Engine: products with weights
     bf16-true    2        2                       2 + 2            8        model.to(torch.bfloat16)
     fp16-true    2        2                       2 + 2            8        model.to(torch.float16)
 
@@ -36,7 +37,7 @@ class Precision:
 
     tensors: str = ""  # the type of floating-point tensors of the model and its inputs, by PyTorch's name; "": its own
     autocast: str = ""  # the type of an `autocast` block around the model
-    products: str = SINGLE  # the precision of products that would be computed in single precision
+    products: str = SINGLE  # the precision of products, if not that of their operands; of FP8 of those with weights
     has_master: bool = False  # whether the optimizer keeps weights in single precision
     gradients: str = SINGLE  # that of gradients of weights; SINGLE: as the weights
 
@@ -49,6 +50,7 @@ PRECISIONS = {
     "fp16-mixed": Precision(autocast="float16"),
     "bf16": Precision(tensors="bfloat16", has_master=True, gradients="fp32"),
     "fp16": Precision(tensors="float16", has_master=True),
+    "fp8": Precision(tensors="bfloat16", has_master=True, gradients="fp32", products="fp8"),
     "bf16-true": Precision(tensors="bfloat16"),
     "fp16-true": Precision(tensors="float16"),
 }
@@ -76,8 +78,13 @@ def in_precision(graph: OpGraph, asked: Precision) -> OpGraph:
     """The graph of a model whose tensors have their types already, with its products, gradients and updates."""
     if asked.products != SINGLE:
         own = graph.precisions or (SINGLE,) * len(graph)
-        given = zip(own, graph.flops.tolist(), strict=True)
-        graph = replace(graph, precisions=tuple(asked.products if work and not one else one for one, work in given))
+        changes = graph.flops > 0
+        if asked.products == "fp8":
+            changes &= graph.weight_bytes[np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))] > 0
+        else:  # the way of computing products of tensors in single precision
+            changes &= np.array([each == SINGLE for each in own])
+        given = zip(own, changes.tolist(), strict=True)
+        graph = replace(graph, precisions=tuple(asked.products if other else each for each, other in given))
     if not (asked.has_master and graph.is_training and graph.weight_precisions):
         return graph
     element = np.array([BYTES[each] for each in graph.weight_precisions])

@@ -104,7 +104,7 @@ def test_a_file_of_version_3_is_for_as_many_groups_as_it_was_made_with(tmp_path:
         with pytest.raises(InputError, match=r"of the same name, but with other ops, costs or `groups`; to apply"):
             load_plan(path, problem)
     written_as(path, plan, version=4, graph=identity)
-    with pytest.raises(InputError, match=r"of the same name, but with other ops or costs; to apply"):
+    with pytest.raises(InputError, match=r"other ops or costs, as in another precision; to apply"):
         load_plan(path, tied)
 
 

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from evaluation.gpu_check.__main__ import PARTS, Check, main, measured
-from evaluation.gpu_check.card import Card
+from evaluation.gpu_check.card import MODELS, Card
 from evaluation.gpu_check.page import page
+from evaluation.gpu_check.steps import COST_MODELS, GIB, WAYS, predicted
 from graphs.foundation.errors import InputError
 
+H100 = Path(__file__).resolve().parents[2] / "evaluation" / "gpu_check" / "measured" / "h100.json"
 CPU = Card(torch.device("cpu"), "server-cpu", small=True)
 
 
@@ -42,3 +44,14 @@ def test_a_part_that_fails_ends_alone_and_the_page_says_why(tmp_path: Path, monk
 def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown part 'peak'; there are: peaks, kernels"):
         main(["--kind", "h100", "--only", "peak", "--out", str(tmp_path / "check.json")])
+
+
+@pytest.mark.parametrize("way", ["bf16 weights", "autocast bf16"])
+def test_steps_in_half_precision_take_what_was_measured_on_an_h100(way: str) -> None:
+    """Of the model that the GPU bounds, and not the host; GiB without what PyTorch keeps besides tensors."""
+    rows = msgspec.json.decode(H100.read_bytes(), type=Check).rows["steps"]
+    [row] = [row for row in rows if (row["model"], row["way"]) == ("transformer", way)]
+    card = Card(torch.device("cuda"), "h100")
+    _, timeline = predicted(card, MODELS["transformer"], "adam", COST_MODELS["typical"], WAYS[way][0])
+    assert 1e3 * timeline.step_seconds == pytest.approx(row["measured_ms"], rel=0.04)
+    assert timeline.peak_bytes[0] / GIB == pytest.approx(row["allocated_gib"], rel=0.02)

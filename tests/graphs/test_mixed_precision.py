@@ -29,8 +29,8 @@ PARAMETERS = LAYERS * WIDTH * WIDTH
 # Bytes of a parameter with Adam: Megatron Core's user guide has 18 for BF16 with gradients in FP32, and 16 for FP32;
 # Rajbhandari et al. (2020), section 3.1, 16 for mixed precision in FP16.
 BYTES_OF_A_PARAMETER = {
-    "auto": 16, "fp32": 16, "tf32": 16, "bf16-mixed": 16, "fp16-mixed": 16, "bf16": 18, "fp16": 16, "bf16-true": 8,
-    "fp16-true": 8,
+    "auto": 16, "fp32": 16, "tf32": 16, "bf16-mixed": 16, "fp16-mixed": 16, "bf16": 18, "fp16": 16, "fp8": 18,
+    "bf16-true": 8, "fp16-true": 8,
 }  # fmt: skip
 GPU = Device("gpu", "gpu", 1e12, 1e12, 1e9, flops_by_precision={"tf32": 4e12, "bf16": 1.6e13, "fp16": 1.6e13})
 
@@ -115,6 +115,14 @@ def test_a_chain_of_products_takes_its_flops_at_the_peak_of_the_word(word: str, 
         assert (getattr(graph, key) * share).tolist() == getattr(single, key).tolist()
 
 
+def test_fp8_is_that_of_products_with_weights_alone() -> None:
+    example = WithItself(), (torch.zeros(WIDTH, WIDTH, device="meta"),)
+    graph = captured("fp8", example)
+    found = {op for op in zip(graph.kinds, graph.precisions, graph.flops > 0, strict=True) if op[2]}
+    assert {kind.split(".")[1]: precision for kind, precision, _ in found} == {"addmm": "fp8", "mm": "bf16"}
+    assert graph.output_bytes.tolist() == captured("bf16", example).output_bytes.tolist()
+
+
 def test_a_model_in_single_precision_is_the_same_graph_in_fp32() -> None:
     assert captured("auto").fingerprint == captured("fp32").fingerprint
     assert len({captured(word).fingerprint for word in PRECISIONS}) == len(PRECISIONS) - 1
@@ -129,6 +137,18 @@ def test_the_given_module_stays_as_it_is_and_so_do_the_settings_of_torch() -> No
     assert all(torch.equal(one, other) for one, other in zip(module.state_dict().values(), kept, strict=True))
     assert torch.get_default_dtype() == torch.float32
     assert not torch.is_autocast_enabled("cuda")
+
+
+class WithItself(nn.Module):
+    """A product with a weight, and one without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH, device="meta")
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.layer(x)
+        return made @ made
 
 
 class MakesItsOwn(nn.Module):
