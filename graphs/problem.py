@@ -47,6 +47,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)
+        assert len(self.pace) in (0, len(self.graph))
         object.__setattr__(self, "objective", objective_spec(self.objective))
         object.__setattr__(self, "order", order_spec(self.order))
         if self.graph.devices:

@@ -73,7 +73,8 @@ class ForwardPass:
 def _part(problem: Problem, kept: Bools) -> Problem:
     """The problem of some of the ops, (ops,)."""
     seconds = None if problem.op_seconds is None else problem.op_seconds[kept]
-    return replace(problem, graph=subgraph(problem.graph, kept), op_seconds=seconds)
+    pace = problem.pace[kept] if len(problem.pace) else problem.pace
+    return replace(problem, graph=subgraph(problem.graph, kept), op_seconds=seconds, pace=pace)
 
 
 def _first_ops(graph: OpGraph) -> Ints:

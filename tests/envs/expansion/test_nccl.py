@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 
 from envs.expansion.nccl import PROTOCOLS, all_reduce_seconds
+from envs.objectives.latency import Latency
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical
 from graphs.files.load import load_cluster
 from graphs.op_graph import Phase
+from graphs.problem import Problem
+from tests.envs.expansion.divided_graphs import ITEM, mlp
 from tests.envs.expansion.test_collectives import data_parallel
+from tests.envs.expansion.test_divided_bytes import columns_and_rows
 
 MEASURED = Path(os.environ.get("PLACELAB_MEASURED", "measured")) / "collectives.csv"
 MIB = 2.0**20
@@ -164,3 +170,20 @@ def test_it_begins_once_the_last_member_is_ready_and_ends_for_all_at_once() -> N
     timeline = simulate(replace(problem, cluster=cluster, op_seconds=seconds), plan)
     assert timeline.transfers.start.tolist() == [2.25] * 4
     assert timeline.step_seconds == pytest.approx(2.25 + all_reduce_seconds(cluster, range(4), 1e8), rel=1e-12)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_partial_sums_of_shards_take_it_too_in_a_step_and_in_its_first_pass(devices: int) -> None:
+    """Of five products, divided along columns and rows in turns, two leave partial sums in each pass."""
+    net = mlp([64] * 6, 256).graph
+    free = np.zeros(len(net))
+    graph, cluster = (
+        replace(net, flops=free, bytes_accessed=free),
+        load_cluster(f"dgx_a100:servers=1,devices={devices}"),
+    )
+    problem = Problem(graph, cluster.with_each_device(launch_seconds=0.0), "sgd")
+    everywhere, schedule = (tuple(range(devices)),) * len(graph), Schedule(all_reduce="nccl")
+    plan = Plan(everywhere, schedule=schedule, split=columns_and_rows(graph))
+    alone = all_reduce_seconds(cluster, range(devices), ITEM * 256 * 64)
+    assert simulate(problem, plan).step_seconds == pytest.approx(4 * alone, rel=1e-12)
+    assert Latency().of_plan(problem, plan) == pytest.approx(2 * alone, rel=1e-12)
