@@ -29,6 +29,7 @@ from envs.expansion.shards.stored_weights import StoredWeights
 from envs.expansion.shares import shared
 from envs.plans.mesh import Mesh, Split
 from envs.plans.plan import Plan
+from envs.plans.schedule import WHOLE_BATCH, AllReduce, Schedule
 from envs.simulation.simulator import Simulator
 from graphs.described import Described, of_part
 from graphs.descriptions.descriptions import descriptions_of
@@ -49,7 +50,14 @@ class FirstShard:
 
     @classmethod
     def of(
-        cls, problem: Problem, split: tuple[Split, ...], axes: Mesh, devices: tuple[int, ...], parts: int, block: Ints
+        cls,
+        problem: Problem,
+        split: tuple[Split, ...],
+        axes: Mesh,
+        devices: tuple[int, ...],
+        parts: int,
+        block: Ints,
+        all_reduce: AllReduce = WHOLE_BATCH.all_reduce,
     ) -> FirstShard:
         """The first of the shards on these devices, of one of so many parts of the batch.
 
@@ -58,7 +66,7 @@ class FirstShard:
         """
         part = _part(problem, parts)
         graph = part.graph
-        plan = Plan((devices,) * len(graph), split=split, mesh=axes)
+        plan = Plan((devices,) * len(graph), schedule=Schedule(all_reduce=all_reduce), split=split, mesh=axes)
         written = expand(part, plan)
         partition = Partition(Layout(part, plan))
         stored = StoredWeights(partition)

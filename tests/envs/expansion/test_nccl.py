@@ -10,9 +10,10 @@ import pytest
 
 from envs.expansion.nccl import PROTOCOLS, all_reduce_seconds
 from envs.objectives.latency import Latency
+from envs.pipelines.grain.expand_stages import expand_stages
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
-from envs.simulation.simulator import simulate
+from envs.simulation.simulator import Simulator, simulate
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical
@@ -186,4 +187,7 @@ def test_partial_sums_of_shards_take_it_too_in_a_step_and_in_its_first_pass(devi
     plan = Plan(everywhere, schedule=schedule, split=columns_and_rows(graph))
     alone = all_reduce_seconds(cluster, range(devices), ITEM * 256 * 64)
     assert simulate(problem, plan).step_seconds == pytest.approx(4 * alone, rel=1e-12)
+    by_stages = expand_stages(problem, plan)
+    of_stages = Simulator(by_stages.problem, order=by_stages.order).timeline(by_stages.placement)
+    assert of_stages.step_seconds == pytest.approx(4 * alone, rel=1e-12)
     assert Latency().of_plan(problem, plan) == pytest.approx(2 * alone, rel=1e-12)
