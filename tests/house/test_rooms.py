@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from graphs.foundation import by_name
+from placelab.names import listed
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("graphs", "envs", "placers", "training", "evaluation")
@@ -153,7 +154,7 @@ def late_without_a_reason(name: str) -> Iterator[str]:
 
 
 def roots() -> set[str]:
-    """Modules that nobody has to import: found by name, run as programs, started by their names, shown by documents."""
+    """Modules that nobody has to import: exported, found by name, run as programs, shown by documents."""
     shown = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml", *sorted((ROOT / "docs").glob("*.md"))]
     shown += sorted(path for part in ("how-to", "reference") for path in (ROOT / "docs" / part).glob("*.md"))
     said = [path.read_text() for path in [*shown, *(ROOT / "examples").rglob("*.py")]]
@@ -163,7 +164,8 @@ def roots() -> set[str]:
     programs = {name for name in FILES if name == "placelab" or name.endswith("__main__")}
     by_their_names = {name for name in FILES if name.rpartition(".")[0] in {*by_name.FOLDERS, "training.loggers"}}
     learned = {name for name in FILES if re.fullmatch(r"placers\.learned\.\w+\.placer", name)}
-    return programs | by_their_names | learned | (dotted & FILES.keys())
+    exported = {module for module, _ in listed().values()}
+    return programs | exported | by_their_names | learned | (dotted & FILES.keys())
 
 
 def test_tests_alone_import_no_module() -> None:
