@@ -1,4 +1,4 @@
-"""HeldTensors: what exists before a step and is none of its parameters: inputs, buffers and constants.
+"""HeldTensors: tensors other than parameters that exist before a step: inputs, buffers and constants.
 
 Each is held for the whole step, once, by every device with an op that reads it, and sent nowhere: the user's loop holds
 the batch, a module its buffers. Quantised weights are buffers, caches of keys and values are inputs.
@@ -64,7 +64,7 @@ class HeldTensors:
         return replace(self, uses=np.column_stack([position[kept[:, 0]], kept[:, 1]]))
 
     def scaled(self, times: float) -> HeldTensors:
-        """Of a batch that is so many times as large."""
+        """The same for a batch that is larger by a factor."""
         return replace(self, bytes=np.where(self.grows, self.bytes * times, self.bytes))
 
     def with_growth(self, other: HeldTensors) -> HeldTensors:

@@ -169,7 +169,7 @@ class OpTimer:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """PyTorch computes with so many threads on a processor, or with as many as it takes if no number is given."""
+    """PyTorch computes with `count` threads on a processor, or with its default number if none is given."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

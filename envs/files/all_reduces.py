@@ -30,7 +30,7 @@ class AllReduce(NamedTuple):
 def all_reduces(timeline: Timeline) -> list[AllReduce]:
     """Those whose members each have as many sends, and as many sums, of which others wait for the last one alone.
 
-    What else is sent and added up, as by shards of divided ops or to another stage, is none of them.
+    What else is sent and added up, as by shards of divided ops or to another stage, does not count.
     """
     expansion, graph = timeline.expansion, timeline.problem.graph
     if expansion is None:

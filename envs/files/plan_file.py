@@ -256,7 +256,7 @@ class SavedPlan:
         The ops of the problem may be tied into any groups, unless the plan sets the ops of one apart. Raises
         InputError, naming the file, if it was made for another graph or cluster, or, before version 4, for another
         number of op groups; if it names an unknown device, op or order, or leaves an op without a device or a stage
-        without ops; and if it is no plan for the problem.
+        without ops; and if the plan is not valid for the problem.
         """
         content = self.content
         with located(self.path):

@@ -97,14 +97,14 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
     - `problems`: One problem or several, of any sizes and on any numbers of devices; each reset draws one.
     - `reward`: "speedup", "square_root", "terminal", "improvement", or one of your own, "my.py:build" (see
       `envs.rewards`); 0 before the last step. The plan before it has everything on the fastest device.
-    - `layers`: Units of a graph are joined until there are at most so many layers; observations are padded to them.
+    - `layers`: Units of a graph are joined until at most this many layers are left; observations are padded to them.
     - `micro_batches`: The numbers of micro-batches to choose from; those that divide the samples of a step are.
     - `pass_orders`: The orders of passes to choose from (`envs.pass_orders`).
     - `sharing`: Whether replicas "split" each micro-batch, or take whole ones in "turns".
     - `grain`: Plans are timed at the grain of "stages", with a hundred times fewer ops, a few percent off in time and
       more in memory, or of "ops", as `simulate` does (`envs.pipelines.grain.layer_grain`). A plan that is an op
       placement is timed as it is.
-    - `max_devices`: Pad observations to so many devices; to those of the largest cluster unless given.
+    - `max_devices`: Pad observations to this number of devices; to those of the largest cluster unless given.
     - `settings`: The keywords that all environments take, `graph`, `cluster`, ...: see
       `envs.gym.problem_sampler.ProblemSettings`.
 

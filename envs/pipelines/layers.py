@@ -48,7 +48,7 @@ class Layers:
 
     @classmethod
     def of(cls, problem: Problem, most: int, devices: Sequence[int] = (), rank: Ints | None = None) -> Layers:
-        """The units of a problem, joined until there are at most so many layers; `devices` are all unless given.
+        """The units of a problem, joined until there are no more layers than asked for; `devices` are all unless given.
 
         Of units that may come next, those of least rank, (units,), do: the first in the graph unless it is given.
         """

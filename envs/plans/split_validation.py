@@ -12,7 +12,7 @@ from graphs.op_graph import OpGraph
 
 
 def check_split(graph: OpGraph, devices: Devices, schedule: Schedule, split: tuple[Split, ...], mesh: Mesh) -> None:
-    """Raise InputError for indices that ops do not have, cannot divide, or not into so many parts.
+    """Raise InputError for indices that ops do not have, cannot divide, or cannot divide into that many parts.
 
     Also for a mesh that no op is on, and for what cannot be combined with a split. `devices` are those of each op.
     """
@@ -44,7 +44,7 @@ def _check_mesh(devices: Devices, mesh: Mesh) -> None:
             )
     if mesh and all(len(several) != shards(mesh) for several in devices):
         raise InputError(
-            f"the mesh has {shards(mesh)} devices, and no op is on so many; give ops as many, or change the mesh"
+            f"the mesh has {shards(mesh)} devices, and no op is on that many; give ops as many, or change the mesh"
         )
 
 

@@ -44,7 +44,7 @@ def penalised_seconds(outcome: Outcome, penalty: Penalty) -> float:
 
 
 def load_reward(spec: str) -> RewardFunction:
-    """The reward that a spec names, such as "improvement" or "my.py:build". Raises InputError for what is none."""
+    """The reward that a spec names, such as "improvement" or "my.py:build". Raises InputError for an unknown one."""
     function: RewardFunction = by_name.build(FOLDER, spec)
     return function
 

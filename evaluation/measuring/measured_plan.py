@@ -14,7 +14,7 @@ from envs.running.measured_run import MeasuredRun
 from envs.running.training_job import Training
 from envs.timelines.timeline import Timeline
 from evaluation.comparing.simulated_plan import SimulatedPlan
-from evaluation.measuring.measured_rows import Beside, device_rows, kind_rows, link_rows
+from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
 from evaluation.measuring.measured_table import measured_table
 from evaluation.records.printed import Printed
 from graphs.foundation.errors import DiffersError
@@ -98,7 +98,7 @@ class MeasuredPlan(Printed):
         return Group(*measured_table(self.run, self.devices, self.cores))
 
 
-def _numbers(row: Beside) -> dict[str, float]:
+def _numbers(row: TimeComparison) -> dict[str, float]:
     return {"predicted_seconds": row.predicted, "measured_seconds": row.measured}
 
 

@@ -10,8 +10,8 @@ from envs.running.measured_run import MeasuredRun
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Seconds of one thing in both steps."""
+class TimeComparison:
+    """Predicted and measured seconds of one device, kind of op or link."""
 
     name: str
     predicted: float
@@ -26,27 +26,27 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class DeviceBeside:
-    """What a device does in both steps."""
+class DeviceComparison:
+    """Predicted and measured times of a device, and how far its memory grows."""
 
     name: str
-    busy: Beside
-    idle: Beside
+    busy: TimeComparison
+    idle: TimeComparison
     predicted_growth: float  # bytes beyond the weights, at the peak
     measured_growth: float  # bytes beyond what was held before the first step; NaN if unknown
 
 
-def device_rows(run: MeasuredRun) -> list[DeviceBeside]:
+def device_rows(run: MeasuredRun) -> list[DeviceComparison]:
     """A row per device."""
     steps = run.predicted, run.measured
     busy = [step.busy_seconds for step in steps]
     idle = [step.step_seconds - each for step, each in zip(steps, busy, strict=True)]
     growth = run.predicted.peak_bytes - run.predicted.weight_bytes
     return [
-        DeviceBeside(
+        DeviceComparison(
             device.name,
-            Beside("busy", float(busy[0][row]), float(busy[1][row])),
-            Beside("idle", float(idle[0][row]), float(idle[1][row])),
+            TimeComparison("busy", float(busy[0][row]), float(busy[1][row])),
+            TimeComparison("idle", float(idle[0][row]), float(idle[1][row])),
             float(growth[row]),
             float(run.growth_bytes[row]),
         )
@@ -54,7 +54,7 @@ def device_rows(run: MeasuredRun) -> list[DeviceBeside]:
     ]
 
 
-def kind_rows(run: MeasuredRun) -> list[Beside]:
+def kind_rows(run: MeasuredRun) -> list[TimeComparison]:
     """A row per kind of op that takes time, what took longest first."""
     kinds, kind = np.unique(np.array(run.predicted.problem.graph.kinds), return_inverse=True)
     predicted, measured = (
@@ -62,14 +62,14 @@ def kind_rows(run: MeasuredRun) -> list[Beside]:
     )
     counts = np.bincount(kind, minlength=len(kinds))
     rows = [
-        Beside(name, float(one), float(other), int(count))
+        TimeComparison(name, float(one), float(other), int(count))
         for name, one, other, count in zip(kinds.tolist(), predicted, measured, counts, strict=True)
         if one or other
     ]
     return sorted(rows, key=lambda row: (-row.measured, row.name))
 
 
-def link_rows(run: MeasuredRun) -> list[Beside]:
+def link_rows(run: MeasuredRun) -> list[TimeComparison]:
     """A row per link that is used, with the seconds during which something is on its way there.
 
     Measured, that begins when a tensor is handed over, and ends when its reader has it.
@@ -77,6 +77,6 @@ def link_rows(run: MeasuredRun) -> list[Beside]:
     size = run.predicted.problem.graph.moved_bytes[run.predicted.transfers.output]
     links = zip(run.predicted.by_link(), run.predicted.link_rows(), run.measured.link_rows(), strict=True)
     return [
-        Beside(name, one.busy_seconds, other.busy_seconds, len(mine), float(size[mine].sum()))
+        TimeComparison(name, one.busy_seconds, other.busy_seconds, len(mine), float(size[mine].sum()))
         for (name, mine), one, other in links
     ]

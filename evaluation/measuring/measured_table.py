@@ -10,7 +10,7 @@ from rich.text import Text
 
 from envs.running.measured_run import MeasuredRun
 from envs.running.reference import TOLERANCE
-from evaluation.measuring.measured_rows import Beside, device_rows, kind_rows, link_rows
+from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
 from evaluation.records.formatting import NOTHING, memory, numbers, ratio, seconds, table
 from evaluation.tables.step_chart import StepChart
 
@@ -62,7 +62,7 @@ def _devices(run: MeasuredRun, devices: Sequence[str]) -> Table:
     return made
 
 
-def _rows(title: str, what: str, count: str, rows: Sequence[Beside]) -> Table:
+def _rows(title: str, what: str, count: str, rows: Sequence[TimeComparison]) -> Table:
     has_bytes = any(row.bytes for row in rows)
     made = table(title, what, *numbers(count, *["sent"] * has_bytes, "predicted", "measured", "ratio"))
     for row in rows:

@@ -73,7 +73,7 @@ def asking(tensors: list[Tensor]) -> Iterator[None]:
 
 
 class ComputesGradientsError(Exception):
-    """A custom function's backward pass asks autograd for gradients, of which no operation is seen."""
+    """A custom function's backward pass computes gradients by torch.autograd, whose operations cannot be recorded."""
 
 
 def own_gradients(returned: object, mode: Mode) -> tuple[list[Tensor], list[bool]]:

@@ -62,8 +62,9 @@ class RecordedCalls(FunctionCalls):
             self.recorder.require(args[0], required=(*args[1:], *kwargs.values(), True)[0])
         if function in _OWN_GRADIENTS and torch._C._functorch.peek_interpreter_stack() is None:
             raise Untraceable(
-                f"it computes gradients in its forward pass, by torch.autograd's {function.__name__}, of which no "
-                "operation is seen; use torch.func.grad, which is captured, or capture the module without them"
+                f"it computes gradients in its forward pass, by torch.autograd's {function.__name__}, "
+                "whose operations cannot be recorded; use torch.func.grad, which is captured, or capture the module "
+                "without them"
             )
         if function is Tensor.register_hook:
             self.hooks.append(current_line())

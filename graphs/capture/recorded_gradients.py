@@ -25,8 +25,8 @@ _FAILS = (
     f"the backward pass of {{}} fails on tensors without data ({{}}); let it depend on their shapes alone, {_ALONE}"
 )
 _AGAIN = (
-    "the backward pass of {} computes gradients by torch.autograd, of which no operation is seen; let "
-    f"torch.utils.checkpoint run that part again, which is captured, {_ALONE}"
+    "the backward pass of {} computes gradients by torch.autograd, whose operations cannot be recorded; let "
+    f"torch.utils.checkpoint recompute that part, which is captured, {_ALONE}"
 )
 _APART = (
     "{} gives a gradient to an argument that its output is not computed from, which is not captured; compute it from "

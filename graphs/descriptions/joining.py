@@ -21,7 +21,7 @@ class Digit(NamedTuple):
 
     size: int
     at: Affine | None  # None: all of it
-    origin: int | None  # its number among the factors of the tensor as the op reads it; None if it is none of them
+    origin: int | None  # its number among the factors of the tensor as the op reads it; None if it is not among them
 
 
 class Regroup(NamedTuple):

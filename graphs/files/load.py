@@ -51,7 +51,7 @@ def load_graph(
 def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
     """The cluster that is meant by a cluster, a cluster file, or a spec such as "p100:devices=4", in short "p100x4".
 
-    "file.py:function:knob=3" is a function in a user's file. Raises InputError for a name that is none of these.
+    "file.py:function:knob=3" is a function in a user's file. Raises InputError for an unknown name.
     """
     if isinstance(what, Cluster):
         return what

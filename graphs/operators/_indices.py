@@ -41,7 +41,7 @@ def argument(signature: Signature, position: int, default: Any = None) -> Any:
 
 
 def numbers(value: Any, count: int, default: int) -> tuple[int, ...]:
-    """An argument that is one number for each of so many dimensions, one for all of them, or left out."""
+    """An argument that gives one number per dimension, one for all dimensions, or none."""
     given = list(value) if isinstance(value, (tuple, list)) else [value]
     given = given if given and given[0] is not None else [default]
     return tuple(int(each) for each in (given * count if len(given) == 1 else given))

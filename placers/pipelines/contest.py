@@ -69,7 +69,7 @@ class Contest:
         return found.plan
 
     def near(self, factor: float) -> Merit:
-        """The merit of a plan that takes so many times as long as the best; of any plan, while none fits."""
+        """The merit of a plan by its step time over that of the best; of any plan, while none fits."""
         best = self.best
         return INVALID if best is None or best.merit.lacking else best.merit._replace(value=factor * best.merit.value)
 

@@ -51,7 +51,7 @@ class PipelineEvaluator:
         return Merit(float(lacking.sum()), found.seconds)
 
     def refuse(self, pipeline: LayerPipeline) -> None:
-        """A pipeline turns out to be no plan for the problem."""
+        """A pipeline gives a plan that is not valid for the problem."""
         self._known[pipeline] = None
 
     def peak_bytes(self, pipeline: LayerPipeline) -> Floats:

@@ -12,7 +12,7 @@ MOST_SECONDS = 64_000_000  # of copies of ops on devices: half a GB; ours
 
 
 def is_too_large(problem: Problem, copies: int) -> bool:
-    """Whether a plan of so many copies of ops is."""
+    """Whether a plan with this number of copies of ops is."""
     return copies * len(problem.cluster) > MOST_SECONDS and copies > len(problem.graph)
 
 

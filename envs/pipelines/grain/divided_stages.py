@@ -28,7 +28,7 @@ from graphs.problem import Problem
 
 
 class Replicas(NamedTuple):
-    """The devices of a stage: replica by replica, and of each so many shards."""
+    """The devices of a stage: replica by replica, the shards of each in order."""
 
     devices: tuple[int, ...]
     shards: int = 1

@@ -59,7 +59,7 @@ class StepTimer:
         return self._machine
 
     def run(self, steps: int) -> None:
-        """Run so many steps that count. Raises ProcessError if they do not fit in memory, or exceed the limit."""
+        """Run `steps` measured steps. Raises ProcessError if they do not fit in memory, or exceed the limit."""
         self._spans += self._timed(self._job, steps)
 
     def extended(self, earlier: Profile) -> Profile:

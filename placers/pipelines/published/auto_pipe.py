@@ -46,7 +46,7 @@ def stage_sizes(sizes: Sequence[float], devices: int) -> tuple[float, ...]:
 
 
 def shortened(sizes: Sequence[float], devices: int, most: float) -> int:
-    """How many devices a pipeline of so many needs for the sub-layers that are still trained.
+    """How many devices a pipeline of this many needs for the sub-layers that are still trained.
 
     It is halved as long as no stage is larger than the largest was when all layers were trained (line 30 says "smaller
     than", the paper's text and the released program "at most", as here).
@@ -57,5 +57,5 @@ def shortened(sizes: Sequence[float], devices: int, most: float) -> int:
 
 
 def micro_batches(devices: int) -> int:
-    """How many micro-batches a step has on a pipeline of so many devices."""
+    """How many micro-batches a step has on a pipeline of this many devices."""
     return _MICRO_BATCHES.get(devices, _PER_DEVICE * devices)
