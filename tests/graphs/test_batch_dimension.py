@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from envs.running.captured_program import CapturedProgram
 from envs.running.divided_batch import check_divisible
+from graphs.capture.batch_dimension import _amounts
 from graphs.capture.examples import given_example
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
@@ -110,6 +111,18 @@ def test_what_is_no_batch_is_not_taken_for_one(caplog: pytest.LogCaptureFixture)
         example = given_example((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(STEPS),)), "one", name="one")
     assert example.samples == 0
     assert "it is not clear which dimension of its inputs is the batch" in caplog.text
+
+
+class SelfAttention(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_attention_has_a_score_for_each_pair_of_steps_with_heads_and_without() -> None:
+    for shape in ((SAMPLES, STEPS, WIDTH), (SAMPLES, 2, STEPS, WIDTH)):
+        amounts = list(_amounts(SelfAttention(), (torch.zeros(shape, device="meta"),), {}))
+        scores = SAMPLES * (1 if len(shape) == 3 else 2) * STEPS * STEPS
+        assert amounts[-1] == ("scores", scores)
 
 
 def test_a_run_does_not_divide_steps() -> None:

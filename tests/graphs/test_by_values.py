@@ -186,6 +186,15 @@ def test_what_is_too_large_to_be_run_is_refused(limit: str, much: str, monkeypat
         captured("experts")
 
 
+def test_as_much_as_the_limit_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_values, "MOST_FLOPS", 2.0 * 3 * 4 * 5)
+    x, y = torch.ones(3, 4), torch.ones(4, 5)
+    copies = by_values.Copies(nn.Module(), [])
+    copies.computed(torch.ops.aten.mm.default, (x, y), {}, x @ y)
+    with pytest.raises(by_values.TooLargeError):
+        copies.computed(torch.ops.aten.mm.default, (x, y), {}, x @ y)
+
+
 def test_a_module_that_fails_on_its_values_is_said_to_fail() -> None:
     module = Part(lambda m, x: m.linear(x[x[:, 0] > 0].reshape(-1, WIDTH - 1)))
     with pytest.raises(

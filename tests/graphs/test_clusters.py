@@ -118,3 +118,9 @@ def test_the_limit_holds_on_every_way_to_a_cluster() -> None:
         Cluster("toy", (TOY,) * 5000, np.zeros((1, 1)), np.ones((1, 1)), np.zeros((1, 1), np.int64))
     with pytest.raises(InputError, match="has no devices"):
         Cluster.uniform("toy", TOY, 0, latency=0.0, bandwidth=1.0, shared_out=True)
+
+
+def test_transfers_that_leave_one_device_of_a_server_share_its_channel() -> None:
+    cluster = load_cluster("cpu_gpu:gpus=2")
+    for source, channels in enumerate(cluster.channel.tolist()):
+        assert set(channels) == {source}

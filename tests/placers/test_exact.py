@@ -15,6 +15,7 @@ from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.load_placer import classical_placers
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.exact import PRECISION, Exact, Solution
 from placers.solvers.placement_bounds import placement_bounds
@@ -171,6 +172,21 @@ def test_budget_and_limits_are_kept() -> None:
         Exact(ops=20).place(problem)
     with pytest.raises(InputError, match="work is 0"):
         Exact(work=0)
+
+
+def test_half_of_the_simulations_are_of_placements_under_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(random_graph(10, 0), toy_cluster(2, memory=1e6))
+    tried = list[int]()
+    try_all = Solution.try_all
+
+    def counting(self: Solution, placements: Ints, order: Floats | str = "") -> None:
+        tried.append(len(placements))
+        try_all(self, placements, order)
+
+    monkeypatch.setattr(Solution, "try_all", counting)
+    Exact(work=0.1).solve(problem, budget=30)
+    assert tried[:2] == [1, 15]  # HEFT's, and those of the least bounds
+    assert sum(tried) <= 30
 
 
 def test_what_fits_nowhere_is_proven_to() -> None:

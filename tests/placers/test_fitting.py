@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.objectives import evaluator_of
+from envs.objectives import Evaluator, evaluator_of
 from envs.prepared_problem import outcomes_of
 from envs.simulation.simulator import Simulator
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.learned.candidate import Candidate
+from placers.learned.sequential import coarse, placer
 from placers.learned.sequential.fitting import best_by_simulation
 from tests.oracle.toys import random_graph, toy_cluster
 
@@ -98,3 +100,23 @@ def test_units_of_a_group_are_moved_together() -> None:
     found = best_by_simulation(evaluator_of(problem), crowded, coarse=coarse).placement
     assert found.any()
     assert np.array_equal(found[0::2], found[1::2])
+
+
+@pytest.mark.parametrize(("most", "is_coarse"), [(20, True), (24, False)])
+def test_the_placer_repairs_large_problems_by_groups(
+    most: int, is_coarse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, given = problem_of(1, 1e9), list[Problem | None]()
+    for module in (coarse, placer):
+        monkeypatch.setattr(module, "MOST_UNITS", most)
+
+    def noting(evaluator: Evaluator, placements: Ints, orders: Floats | None, joined: Problem | None) -> Candidate:
+        given.append(joined)
+        return best_by_simulation(evaluator, placements, orders, joined)
+
+    monkeypatch.setattr(placer, "best_by_simulation", noting)
+    built = placer.build(untrained=True, groups=8)
+    built.best(evaluator_of(problem), np.zeros((1, len(problem.units)), np.int64), None)
+    (joined,) = given
+    assert (joined is not None) == is_coarse
+    assert joined is None or len(joined.units) < len(problem.units)

@@ -16,7 +16,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.units import Units
 from placers.metis import Metis, quiet
-from placers.solvers.partitioning import cut, weights_and_targets
+from placers.solvers.partitioning import LARGEST_IMBALANCE, _balanced, cut, weights_and_targets
 from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -55,6 +55,15 @@ def test_parts_are_balanced() -> None:
     problem = Problem(random_graph(120, seed=1, weights=False), toy_cluster(4, memory=1e9))
     loads = np.bincount(Metis().place(problem).plan.placement, weights=problem.graph.flops, minlength=4)
     assert loads.max() <= 1.1 * loads.mean() + problem.graph.flops.max()
+
+
+def test_a_part_may_exceed_its_target_by_the_imbalance_and_one_unit() -> None:
+    assert LARGEST_IMBALANCE == 0.1
+    targets = np.array([0.5, 0.5])
+    heavy, light = np.array([0.4, 0.3, 0.3]), np.full(10, 0.1)
+    assert _balanced(np.array([0, 0, 1]), heavy, targets)  # 0.7, of 0.55 and a unit of 0.4
+    assert _balanced(np.array([0] * 6 + [1] * 4), light, targets)  # 0.6, of 0.55 and a unit of 0.1
+    assert not _balanced(np.array([0] * 7 + [1] * 3), light, targets)
 
 
 def test_a_faster_device_gets_more() -> None:

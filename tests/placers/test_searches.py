@@ -116,3 +116,16 @@ def test_a_knob_that_makes_no_sense_is_named(spec: str, sentence: str) -> None:
 def test_evolution_solves_the_toy(four_ops_two_devices: Toy) -> None:
     plan = by_name.build("placers", "genetic:population=20").place(four_ops_two_devices.problem, budget=300).plan
     assert simulate(four_ops_two_devices.problem, plan).step_seconds == four_ops_two_devices.best_seconds
+
+
+def test_the_best_of_a_generation_live_on_among_new_ones() -> None:
+    search = by_name.build("placers", "genetic:population=10").begin(PROBLEM, 0, 100)
+    keys, energies = search.keys.copy(), search.energies.copy()
+    search.step(0.0, 90)
+    elite = 2  # a fifth
+    after = search.keys.tolist()
+    assert all(each in after for each in keys[:elite].tolist())
+    assert sum(each in after for each in keys.tolist()) == elite
+    assert (np.diff(search.energies) >= 0).all()
+    assert search.energies[0] <= energies[0]
+    assert len(search.keys) == len(keys)

@@ -1,6 +1,7 @@
 """Rows of schedules: what PyTorch's runtime of pipelines reads, and can run."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -106,3 +107,16 @@ def test_a_version_of_pytorch_that_takes_no_rows_is_refused(lacking: str, monkey
     monkeypatch.delattr(schedules, lacking)
     with pytest.raises(InputError, match=r"is not known to run the passes of order 'gpipe'; use one of"):
         schedule_of("gpipe", rows, 3, [], (1, 0))  # not in the order of its stages
+
+
+def test_pytorchs_own_schedule_runs_as_many_micro_batches_as_stages_or_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its 1F1B refuses fewer: they are run by rows, which need a version that takes them."""
+    pipeline = Pipeline(2, 2)
+    rows = schedule_rows(pipeline.problem(), pipeline.plan("early_backward_a"))
+    monkeypatch.setattr(schedules, "get_schedule_class", lambda name: lambda *_, **__: name)
+    monkeypatch.delattr(schedules, "_Action")
+    stages: list[Any] = [None]
+    for micro_batches in (2, 3):
+        assert schedule_of("early_backward_a", rows, micro_batches, stages, (0, 1)) == "1F1B"
+    with pytest.raises(InputError, match="is not known to run the passes"):
+        schedule_of("early_backward_a", rows, 1, stages, (0, 1))

@@ -25,7 +25,9 @@ from placers.annealing import Annealing
 from placers.pipelines.budget import spending
 from placers.pipelines.merit import INVALID
 from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
-from placers.planner import Planner
+from placers.pipelines.pipeline_formula import PipelineFormula
+from placers.pipelines.proposals import LATER, Proposal, Proposer
+from placers.planner import Planner, _Planning
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
@@ -213,6 +215,25 @@ def test_pipelines_with_too_many_copies_of_ops_are_not_simulated(monkeypatch: py
             merit = PipelineEvaluator(LayerGrain(problem, layers), spent).merit(tried)
             assert (merit != INVALID) == is_simulated
             assert spent.simulations - before == is_simulated
+
+
+def test_pipelines_are_also_proposed_with_more_in_flight() -> None:
+    """Those of two stages, too; one stage has nothing in flight."""
+    problem = chain(3, 4, [1.0] * 2, samples=16)
+    proposer = Proposer(PipelineFormula(LayerGrain(problem, Layers.of(problem, 4)), [0, 1]))
+    two = LayerPipeline((LayerStage(0, 2, (0,)), LayerStage(2, 4, (1,))), micro_batches=4)
+    one = LayerPipeline((LayerStage(0, 4, (0,)),), micro_batches=4)
+    for pipeline, order in ((two, LATER), (one, one.order)):
+        seconds, full = proposer.formula.estimates(pipeline)
+        assert proposer._with_more_in_flight(Proposal(pipeline, seconds, full)).pipeline.order == order
+
+
+def test_latency_is_what_pipelines_are_judged_by_where_it_is_the_objective() -> None:
+    problem = chain(3, 4, [1.0] * 2, samples=16)
+    for objective in ("step-time", "throughput", "latency"):
+        with spending(9, "planner") as spent:
+            planning = _Planning(QUICK, replace(problem, objective=objective), 0, spent)
+            assert planning._by_latency() == (objective == "latency")
 
 
 def test_what_cannot_be_is_refused() -> None:

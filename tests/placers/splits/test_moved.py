@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphs.notation.affine import variable
 from graphs.notation.operator import Operator, tensor
-from graphs.notation.ranges import Range, cut
+from graphs.notation.ranges import Range, cut, elements
 from placers.splits.parts import Option, largest_share, moved, parts
 from placers.splits.split_graph import layout_operator
 from tests.drawn import examples
@@ -58,6 +58,7 @@ def test_boxes_are_those_of_index_notation(operator: Operator, mesh: tuple[int, 
                     assert [tuple(r) for r in box] == list(
                         zip(found.low[-1][row, device].tolist(), found.high[-1][row, device].tolist(), strict=True)
                     )
+                    assert found.elements[-1][row, device] == elements(box)
 
 
 SCHEMES = st.sampled_from([PARTIAL, WHOLE, 0, 1])
