@@ -97,7 +97,8 @@ def _compared(
     first = replace(training, steps=1, epsilon=made.epsilon)
     done = workers.run(TrainingJob(first, problem, plan, way, keep_state=True), limit=limit)
     assert made.state is not None
-    return differences([each.state.results() for each in done if each.state is not None], made.state.results()), ""
+    found = [each.state.results() for each in done if each.state is not None]
+    return differences(found, made.state.results(), made.rounding), ""
 
 
 def _incomparable(made: Unplaced, plan: Plan, device: str) -> str:

@@ -21,6 +21,8 @@ from envs.running.same_draws import SameDraws
 
 TOLERANCE = 1e-3
 """The largest relative difference that counts as rounding: ten times what was found in our tests. (Our choice.)"""
+ROUNDINGS = 8.0
+"""Of a number of lower precision, such as bfloat16: so many counts as rounding, if that is more. (Our choice.)"""
 FLOOR = 0.01
 """Of the largest number of all tensors of a kind: to this, differences in tensors of smaller numbers are relative.
 
@@ -45,6 +47,7 @@ class Reference:
     results: Results
     epsilon: float  # that of Adam with which results are comparable
     drew: bool  # whether random numbers were drawn, the same ones by each operation
+    rounding: float  # relative, of the least precise floating-point numbers that an operation made
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,12 @@ class Difference:
     largest: float
     relative: float  # the largest difference of a tensor over its largest number, of all tensors (see `FLOOR`)
     name: str  # of the tensor where it is largest; "" if there is no difference
+    tolerance: float = TOLERANCE  # the largest relative difference that counts as rounding
 
     @property
     def is_small(self) -> bool:
         """Whether it is no more than rounding makes."""
-        return self.relative <= TOLERANCE
+        return self.relative <= self.tolerance
 
 
 def unplaced(
@@ -86,11 +90,11 @@ def unplaced(
     adam = Adam(adam.rate, adam.betas, max(adam.eps, EPSILON * largest))
     _update(list(weights.values()), adam)
     changed = {name: each for name, each in module.named_buffers() if not torch.equal(each, first[name])}
-    return Reference(Results(total, weights, gradients, changed), adam.eps, draws.drew)
+    return Reference(Results(total, weights, gradients, changed), adam.eps, draws.drew, draws.rounding)
 
 
-def differences(found: Sequence[Results], expected: Results) -> tuple[Difference, ...]:
-    """How far the results of processes are from those of the reference, kind by kind.
+def differences(found: Sequence[Results], expected: Results, rounding: float = 0.0) -> tuple[Difference, ...]:
+    """How far the results of processes are from those of the reference, kind by kind; `rounding` is the reference's.
 
     Each process has the tensors that it holds, and losses that add up to the whole. What none has is infinitely far;
     a gradient that the reference does not have is 0 there.
@@ -100,15 +104,18 @@ def differences(found: Sequence[Results], expected: Results) -> tuple[Difference
         for loss in (sum(each.loss for each in found), expected.loss)
     ]
     none = {name: torch.zeros_like(gradient) for each in found for name, gradient in each.gradients.items()}
+    tolerance = max(TOLERANCE, ROUNDINGS * rounding)
     return (
-        _difference("loss", losses[:1], losses[1]),
-        _difference("gradients", [each.gradients for each in found], none | dict(expected.gradients)),
-        _difference("weights", [each.weights for each in found], expected.weights),
-        _difference("buffers", [each.buffers for each in found], expected.buffers),
+        _difference("loss", losses[:1], losses[1], tolerance),
+        _difference("gradients", [each.gradients for each in found], none | dict(expected.gradients), tolerance),
+        _difference("weights", [each.weights for each in found], expected.weights, tolerance),
+        _difference("buffers", [each.buffers for each in found], expected.buffers, tolerance),
     )
 
 
-def _difference(what: str, found: Sequence[Mapping[str, Tensor]], expected: Mapping[str, Tensor]) -> Difference:
+def _difference(
+    what: str, found: Sequence[Mapping[str, Tensor]], expected: Mapping[str, Tensor], tolerance: float
+) -> Difference:
     apart, relative, worst = 0.0, 0.0, ""
     floor = FLOOR * max(map(_size, expected.values()), default=0.0)
     for name, right in expected.items():
@@ -117,7 +124,7 @@ def _difference(what: str, found: Sequence[Mapping[str, Tensor]], expected: Mapp
         part = largest / max(_size(right), floor) if largest and (floor or _size(right)) else math.inf * bool(largest)
         if part > relative:
             relative, worst = part, name
-    return Difference(what, apart, relative, worst)
+    return Difference(what, apart, relative, worst, tolerance)
 
 
 def _apart(found: Sequence[Tensor], expected: Tensor) -> float:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 _SEED = 0
 
@@ -23,6 +25,8 @@ class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.drew = False
         """Whether any operation drew."""
+        self.rounding = 0.0
+        """The relative rounding of the least precise floating-point numbers that an operation made."""
         self._forked = torch.random.fork_rng()
 
     def __enter__(self) -> SameDraws:
@@ -37,9 +41,13 @@ class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Runs an operation, with the seed if it draws."""
+        """Runs an operation, with the seed if it draws, and notes how precise its results are."""
         if torch.Tag.nondeterministic_seeded in func.tags:
             self.drew = True
             torch.manual_seed(_SEED)
         function: Callable[..., Any] = func
-        return function(*args, **(kwargs or {}))
+        made = function(*args, **(kwargs or {}))
+        for each in tree_leaves(made):
+            if isinstance(each, Tensor) and each.is_floating_point():
+                self.rounding = max(self.rounding, torch.finfo(each.dtype).eps)
+        return made

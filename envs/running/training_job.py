@@ -77,6 +77,7 @@ class Unplaced:
     state: State | None
     epsilon: float = 0.0  # of Adam, with which a step by a plan is comparable
     drew: bool = False  # whether random numbers were drawn
+    rounding: float = 0.0  # relative, of the least precise numbers
     needed_bytes: float = 0.0  # what it would have taken
     free_bytes: float = 0.0  # on the device
 
@@ -105,7 +106,7 @@ class UnplacedJob:
                 made = unplaced(
                     program, module, inputs, training.adam, replicas=self.replicas, micro_batches=self.micro_batches
                 )
-            return Unplaced(State.of(made.results), made.epsilon, made.drew)
+            return Unplaced(State.of(made.results), made.epsilon, made.drew, made.rounding)
         except torch.OutOfMemoryError:
             return too_large
         finally:

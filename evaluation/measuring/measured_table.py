@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from envs.running.measured_run import MeasuredRun
-from envs.running.reference import TOLERANCE
 from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
 from evaluation.records.formatting import NOTHING, memory, numbers, ratio, seconds, table
 from evaluation.tables.step_chart import StepChart
@@ -73,7 +72,8 @@ def _rows(title: str, what: str, count: str, rows: Sequence[TimeComparison]) -> 
 
 
 def _differences(run: MeasuredRun) -> Table:
-    caption = f"Relative: over the largest number of the tensor. Up to {TOLERANCE:g} counts as rounding."
+    most = max(each.tolerance for each in run.differences)
+    caption = f"Relative: over the largest number of the tensor. Up to {most:g} counts as rounding."
     heads = numbers("largest difference", "relative")
     made = table("The first step, compared with that of the unplaced model", "what", *heads, "most in", caption=caption)
     for each in run.differences:

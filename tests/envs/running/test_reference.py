@@ -37,6 +37,14 @@ def normed():
     return Net(True, 0.0), (torch.zeros(8, 6), torch.arange(8) % 4)
 def sparse():
     return nn.Sequential(nn.Embedding(6, 4, sparse=True), nn.Linear(4, 3)), (torch.tensor([[0, 2], [2, 5]]),)
+def bfloat16():
+    return Net(False, 0.0).bfloat16(), (torch.zeros(8, 6, dtype=torch.bfloat16), torch.arange(8) % 4)
+class Cast(Net):
+    def forward(self, x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x, y)
+def autocast():
+    return Cast(False, 0.0), (torch.zeros(8, 6), torch.arange(8) % 4)
 def dropped():
     return Net(False, 0.5), (torch.zeros(8, 6), torch.arange(8) % 4)
 """
@@ -75,6 +83,21 @@ def test_parts_of_a_batch_add_up_where_samples_are_apart(file: str) -> None:
     for replicas, micro_batches in ((2, 1), (1, 4), (2, 2)):
         found = first_step(f"{file}:plain", replicas=replicas, micro_batches=micro_batches)
         assert all(each.relative < 1e-5 for each in differences([found.results], whole))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "autocast"])
+def test_rounding_is_that_of_what_is_computed_with(file: str, name: str) -> None:
+    """Bfloat16 has eight bits of a number: sums of halves differ by more than float32 would explain."""
+    model = f"{file}:{name}"
+    whole, halves = first_step(model), first_step(model, micro_batches=2)
+    assert whole.rounding == 2**-7
+    assert first_step(f"{file}:plain").rounding == 2**-23
+    found = differences([halves.results], whole.results, whole.rounding)
+    assert max(each.relative for each in found) > 1e-3
+    assert all(each.is_small and each.tolerance == 1 / 16 for each in found)
+    less = {key: 0.9 * gradient for key, gradient in halves.results.gradients.items()}
+    wrong = differences([replace(halves.results, gradients=less)], whole.results, whole.rounding)
+    assert not wrong[1].is_small
 
 
 def test_batch_norm_sees_the_parts_and_the_first_replicas_buffers_stay(file: str) -> None:
