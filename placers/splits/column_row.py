@@ -8,13 +8,14 @@ a weight sums over it: of that weight each device has rows. Only then is anythin
 
 In attention the columns of queries, keys and values are whole heads, since a softmax does not divide its rows. A
 product after which something would have to be gathered, as the last one before a loss, is not divided, nor is anything
-else.
+else. A weight that `autocast` casts is divided before it is cast.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from envs.plans.mesh import Mesh, Split
@@ -56,6 +57,9 @@ def over_mesh(
     return tuple(split), tuple(number for number in (replicas, shards) if number > 1)
 
 
+_CAST = "aten._to_copy"
+
+
 class _Forward:
     """The forward ops of a graph, and who reads what they make."""
 
@@ -65,10 +69,15 @@ class _Forward:
         self.readers: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # of a result: op and read
         self.unknown: set[int] = set()  # ops that something reads of which no more is known
         self.uses: dict[int, set[int]] = defaultdict(set)  # of each weight
+        self.casts: dict[int, Described] = {}  # ops that cast a weight
+        self.of_casts: dict[int, list[tuple[int, int]]] = defaultdict(list)  # who reads each: op and read
         for op, each in enumerate(descriptions_of(graph)):
             if graph.phase[op] != Phase.FORWARD or each is None:
                 continue
-            self.ops[op] = each
+            if graph.kinds[op] == _CAST and all(source is not None and source.op < 0 for source in each.sources):
+                self.casts[op] = each
+                continue
+            self.ops[op] = each = self._of_weights(op, each)
             for place, source in enumerate(each.sources):
                 if source is not None and source.op >= 0:
                     self.readers[source.op, source.result].append((op, place))
@@ -77,6 +86,15 @@ class _Forward:
         for producer, consumer in graph.edges[~graph.control].tolist():
             if graph.phase[consumer] == Phase.FORWARD and consumer not in self.ops:
                 self.unknown.add(producer)
+
+    def _of_weights(self, op: int, each: Described) -> Described:
+        """An op that reads weights themselves where it reads them cast."""
+        sources = list(each.sources)
+        for place, source in enumerate(each.sources):
+            if source is not None and source.op in self.casts:
+                self.of_casts[source.op].append((op, place))
+                sources[place] = self.casts[source.op].sources[0]
+        return replace(each, sources=tuple(sources))
 
     def found(self) -> dict[int, str]:
         """Of each forward op that is divided, the index."""
@@ -87,7 +105,20 @@ class _Forward:
                 if _may_divide(each.operator, name, self.count) and (more := self._region(op, name, chosen)):
                     chosen |= more
                     break
-        return chosen
+        return chosen | self._divided_casts(chosen)
+
+    def _divided_casts(self, chosen: dict[int, str]) -> dict[int, str]:
+        """Of each cast of a weight all of whose readers need the same part of it, the index of that."""
+        found: dict[int, str] = {}
+        for cast, each in self.casts.items():
+            made = each.operator.writes[0]
+            names = {
+                _along(made, self.ops[op].operator.reads[place], chosen.get(op, NONE))
+                for op, place in self.of_casts[cast]
+            }
+            if len(names) == 1:
+                found[cast] = names.pop()
+        return found
 
     def _region(self, product: int, column: str, chosen: dict[int, str]) -> dict[int, str]:
         """What is divided if a column of a product is, down to the rows of the next ones; empty if that is not all."""
@@ -147,6 +178,13 @@ def _columns_and_rows_of(each: Described) -> tuple[Sequence[str], Sequence[str]]
     rows = [name for name in operator.sizes if name in operator.reduced]
     columns = [name for name in operator.sizes if name in weights - read]
     return (columns, rows) if rows else ((), ())
+
+
+def _along(made: Access, read: Access, by: str) -> str:
+    """The index of what makes a tensor that runs along the dimensions that an index of its reader runs along."""
+    pairs = zip(made.index, read.index, strict=True)
+    along = (own.variables for own, index in pairs if own is not None and index is not None and by in index.variables)
+    return next((name for names in along for name in names), NONE)
 
 
 def _is_reduced(operator: Operator, name: str) -> bool:
