@@ -14,7 +14,7 @@ KIND ?= h100
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test slow checked mutants bench gpu-check graphs rivals learned study pictures site clean
+.PHONY: setup demo test slow checked mutants bench gpu-check graphs rivals learned study measured pictures site clean
 
 setup: .venv/installed
 
@@ -85,6 +85,9 @@ study: setup  ## the released policy, kinds of plans, planners, splits: hours; r
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --split validation --searching 1000 \
 		--policies runs/released-seed0,runs/released-seed1,runs/released-seed2
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --searching 5000 --policies default,default:order=no,default:cheap=yes $(PROFILES)
+
+measured: setup  ## published measurements of steps on GPUs, predicted: half an hour; DATA=FOLDER has them
+	$(BIN)/python -m evaluation.studies.measured --out runs/studies/measured $(PROFILES)
 
 pictures: setup  ## those of the README and of docs/
 	$(BIN)/python -m evaluation.studies.pictures

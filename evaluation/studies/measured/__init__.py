@@ -1,0 +1,1 @@
+"""Study: predictions against steps that others measured on real GPUs and published."""

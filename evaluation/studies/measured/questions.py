@@ -1,0 +1,175 @@
+"""Questions: how a measured row is said to placelab, or why it cannot be.
+
+What the sources leave open is assumed here, and nowhere else: which data sheet a GPU's name means, and which network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evaluation.studies.measured.rows import Row
+from evaluation.studies.measured.variants import Variant
+from graphs.devices.catalogue import catalogue
+from graphs.foundation.files import write_whole
+
+GPUS = {  # as sources call them: the name in the catalogue
+    "GH-96": "gh200", "GB200": "gb200", "B200": "b200", "H200": "h200",
+    "NVIDIA_H100_80GB_HBM3": "h100", "H100-SXM-80GB": "h100",
+    "NVIDIA_A100_80GB_PCIe": "a100-80gb-pcie", "NVIDIA_A100-PCIE-40GB": "a100-40gb-pcie",
+    "NVIDIA_A100-SXM4-40GB": "a100-40gb", "A100-SXM-40GB": "a100-40gb", "A100-SXM-80GB": "a100-80gb",
+    "A100 (8 of a node, memory not said)": "a100-80gb",
+    "Tesla_V100-PCIE-32GB": "v100-pcie", "V100-SXM2-16GB": "v100", "V100-SXM2-32GB": "v100-32gb",
+    "NVIDIA_L4": "l4", "Tesla_T4": "t4", "Tesla_P100-PCIE-16GB": "p100", "Tesla_P4": "p4", "Tesla P40": "p40",
+    "AMD_Instinct_MI100": "mi100", "AMD_Instinct_MI210": "mi210", "AMD_Instinct_MI250": "mi250",
+    "RTX-2080": "rtx2080ti", "RTX-3090": "rtx3090", "Titan-RTX": "titan-rtx",
+}  # fmt: skip
+NETWORKS = (  # words of the source: link, and whether each device has a card of its own
+    ("Slingshot-11, 4 NICs", "infiniband200", "device"), ("8 x 200 Gbit/s", "infiniband200", "device"),
+    ("4 HDR", "infiniband100", "device"), ("Omni-Path 4 x 100", "infiniband100", "device"),
+    ("400 Gbit/s a GPU", "infiniband400", "device"), ("", "100gbe", "server"),
+)  # fmt: skip
+FAMILIES = {
+    "gpt": "transformer:layers={r.layers},width={r.hidden},heads={r.heads},sequence={r.sequence},"
+    "vocabulary={r.vocabulary},tied={tied}",
+    "bert": "bert:layers={r.layers},width={r.hidden},heads={r.heads},sequence={r.sequence}",
+    "llama": "llama:layers={r.layers},width={r.hidden},heads={r.heads},inner={r.ffn},sequence={r.sequence}",
+    "resnet": "resnet:layers={r.layers},image={r.image}",
+    "amoebanet": "amoebanet:layers={r.layers},filters={r.hidden},image={r.image}",
+}
+CHAINS = ("gpt", "bert", "llama")  # of equal blocks; others are cut by their time
+OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam", "decoupled": "adam",
+              "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
+ORDERS = {"gpipe": "gpipe", "1f1b": "early_backward_a", "interleaved 1f1b": "interleaved"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of placelab."""
+
+    model: str
+    precision: str
+    placer: str
+    optimizer: str
+    training: bool
+
+
+def why_not(row: Row) -> str:
+    """The first reason why a row is not asked for; empty if it is."""
+    return next(_reasons(row), "")
+
+
+def _reasons(row: Row) -> Iterator[str]:
+    if row.use == "aside":
+        yield "the number is doubtful"
+    if not row.seconds and not row.peak_bytes:
+        yield "neither time nor memory is said"
+    if _first(row.precision) not in ("fp32", "fp16", "bf16"):
+        yield f"precision: {_first(row.precision)}"
+    if row.zero != "0":
+        yield "sharded optimizer or weights"
+    if row.cp > 1:
+        yield "context parallelism"
+    if row.kind not in FAMILIES:
+        yield f"no such model: {row.kind}"
+    if row.kv_heads not in (0, row.heads):
+        yield "grouped-query attention"
+    if "flash" in row.attention:
+        yield "flash attention"
+    if row.kind in ("gpt", "bert") and row.ffn not in (0, 4 * row.hidden):
+        yield "another width of the feed-forward part"
+    if unknown := [kind for kind in row.gpu.split("+") if kind not in GPUS]:
+        yield f"no data sheet: {unknown[0]}"
+    if "selective" in row.recompute or "not said" in row.recompute:
+        yield "recomputation of a part of a layer"
+    if row.global_batch % (row.micro_batches * row.dp):
+        yield "uneven micro-batches"
+
+
+def question(row: Row) -> Question:
+    """Of a row for which there is no reason not to."""
+    model = FAMILIES[row.kind].format(r=row, tied="true" if row.tied == "yes" else "false")
+    optimizer = OPTIMIZERS.get(_first(row.optimizer), "sgd")
+    return Question(
+        f"{model},batch={row.global_batch}", _precision(row), _placer(row), optimizer, row.phase != "forward"
+    )
+
+
+def _first(text: str) -> str:
+    """The first word, without what is joined to it."""
+    return text.replace("+", " ").partition(" ")[0]
+
+
+def _precision(row: Row) -> str:
+    """Half precision with a copy of weights in FP32 unless the source says that an autocast block casts them."""
+    if row.precision == "fp32+tf32":
+        return "tf32"
+    is_cast = "amp" in row.precision and "master" not in row.precision
+    return _first(row.precision) + "-mixed" * is_cast
+
+
+def _placer(row: Row) -> str:
+    again = str(row.recompute.startswith("full")).lower()
+    order = ORDERS.get(row.schedule, "early_backward_a")
+    if row.pp > 1 and row.kind not in CHAINS:
+        return f"gpipe:micro_batches={row.micro_batches},replicas={row.dp},order={order},recompute={again}"
+    said = {
+        "dp": row.dp, "tp": row.tp, "pp": row.pp, "micro_batches": row.micro_batches, "interleaved": row.vp,
+        "recompute": again, "order": order if row.pp > 1 else "", "layers": _blocks(row),
+    }  # fmt: skip
+    usual = {"tp": 1, "pp": 1, "micro_batches": 1, "interleaved": 1, "recompute": "false", "order": "", "layers": ""}
+    return "parallel:" + ",".join(f"{key}={value}" for key, value in said.items() if usual.get(key) != value)
+
+
+def _blocks(row: Row) -> str:
+    """How many blocks each stage has, if they are not equally many; the source counts embedding and head as well."""
+    counts = [int(each) for each in row.stage_layers.split()] if row.kind in CHAINS else []
+    if len(counts) < 2 or sum(counts) != row.layers + 2:
+        return ""
+    counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
+    return "" if len(set(counts)) == 1 else "+".join(map(str, counts))
+
+
+# ---- clusters --------------------------------------------------------------------------------------------------------
+
+
+def cluster_file(row: Row, variant: Variant, folder: Path) -> Path:
+    """A cluster file of a row's GPUs and links, in a folder."""
+    inside = next((f"nvlink{number}" for number in (5, 4, 3, 2) if f"NVLink{number}" in row.intra_link), "pcie3x16")
+    _, between, cards = next(each for each in NETWORKS if each[0] in row.inter_link)
+    kinds = [GPUS[kind] for kind in row.gpu.split("+")]
+    if row.stage_devices:
+        servers = [GPUS[kind] for stage in row.stage_devices.split(" | ") for kind in stage.split("+")]
+        each = row.gpus // len(servers)
+    else:
+        each = min(row.gpus_per_node or row.gpus, row.gpus)
+        servers = [kinds[0]] * math.ceil(row.gpus / each)
+    of_server = [{"devices": [f"row-{kind}x{each}"], "link": "inside"} for kind in servers]
+    content = {
+        "catalogue": {
+            "devices": {f"row-{kind}": _device(kind, variant) for kind in kinds},
+            "links": {"inside": _link(inside, variant), "between": _link(between, variant)},
+        },
+        "servers": of_server,
+    } | ({"network": {"link": "between", "cards": cards}} if len(servers) > 1 else {})
+    written = msgspec.json.encode(content)
+    file = folder / f"{hashlib.sha256(written).hexdigest()[:16]}.cluster.json"
+    if not file.exists():
+        write_whole(file, written.decode())
+    return file
+
+
+def _device(name: str, variant: Variant) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(catalogue().devices[name])
+    return entry | dict(variant.device)
+
+
+def _link(name: str, variant: Variant) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(catalogue().links[name])
+    return entry | dict(variant.link)

@@ -1,0 +1,112 @@
+"""Rows: steps that somebody measured on GPUs, one a row of `steps.csv`, and all-reduces of `collectives.csv`."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from graphs.foundation.errors import InputError, located
+
+FITTED = "vtrain"  # the source with enough groups of plans that half of them may set constants
+
+Read = TypeVar("Read", bound=msgspec.Struct)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured step, or its peak of memory; what is not said is empty or 0."""
+
+    id: str
+    source: str
+    use: str  # "score", "ratio" where only ratios are meaningful, "aside" where the number is doubtful
+    kind: str  # of model: gpt, bert, llama, resnet, ...
+    model: str
+    phase: str  # "step", "forward+backward" without update, "forward"
+    precision: str
+    optimizer: str = ""
+    layers: int = 0  # blocks; of `resnet` its depth
+    hidden: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    ffn: int = 0
+    sequence: int = 0
+    vocabulary: int = 0
+    tied: str = ""
+    attention: str = ""
+    image: int = 0
+    global_batch: int
+    micro_batches: int = 1
+    gpus: int = 1
+    gpu: str  # several kinds are joined by "+"
+    gpus_per_node: int = 0
+    intra_link: str = ""
+    inter_link: str = ""
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    vp: int = 1  # stages of each device
+    cp: int = 1
+    zero: str = "0"
+    recompute: str = ""
+    schedule: str = ""
+    stage_layers: str = ""
+    stage_devices: str = ""
+    framework: str = ""
+    seconds: float = 0.0
+    peak_bytes: float = 0.0
+    peak_kind: str = ""
+
+    @property
+    def plan(self) -> str:
+        """The kind of plan: "1 GPU", "dp+tp"."""
+        degrees = {"dp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp}
+        several = "+".join(name for name, degree in degrees.items() if degree > 1)
+        if several:
+            return several
+        compiled = ", compiled" if "compile" in self.framework else ""
+        return ("1 GPU, forward" if self.phase == "forward" else "1 GPU") + compiled
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of layers that all GPUs run in a step, of all micro-batches: a simulation takes as long."""
+        return self.layers * self.gpus * self.micro_batches // self.pp
+
+    @property
+    def group(self) -> tuple[str | int, ...]:
+        """What plans have in common that are alternatives: model, GPUs and batch."""
+        size = (self.layers, self.hidden, self.sequence)
+        return self.source, self.model, *size, self.gpu, self.gpus, self.global_batch, self.precision, self.phase
+
+    @property
+    def hashed(self) -> str:
+        """Of the group: an order of groups that is the same everywhere, and has nothing to do with them."""
+        return hashlib.sha256("|".join(map(str, self.group)).encode()).hexdigest()
+
+    @property
+    def judges(self) -> bool:
+        """Whether no constant may be fitted to it: half of the groups of one source may set them, by their hash."""
+        return self.source != FITTED or int(self.hashed, 16) % 2 == 1
+
+
+class AllReduce(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured all-reduce inside of a server."""
+
+    source: str
+    gpu: str
+    gpus: int
+    what: str
+    bytes: float
+    seconds: float
+
+
+def read(file: Path, kind: type[Read]) -> list[Read]:
+    """The rows of a table. Raises InputError for a file that is none, and for one without a column that is needed."""
+    try:
+        with file.open(newline="", encoding="utf-8") as lines, located(file):
+            filled = [{key: value for key, value in row.items() if value} for row in csv.DictReader(lines)]
+            return [msgspec.convert(row, kind, strict=False) for row in filled]
+    except (OSError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: {error}; `--data` is a folder with steps.csv and collectives.csv") from error
