@@ -34,7 +34,16 @@ class Profiled:
     otherwise: str = "refuse"
 
     def costs(self, problem: Problem) -> Costs:
-        """(ops, devices) seconds. Raises InputError, naming ops and the remedy, for ops that were not profiled."""
+        """(ops, devices) seconds.
+
+        Raises InputError, naming ops and the remedy, for ops that were not profiled, and for products in TF32, whose
+        tensors are as those of what was measured in single precision.
+        """
+        if "tf32" in problem.graph.precisions:
+            raise InputError(
+                f"{self.source} does not say how long products take in TF32: it was measured with the model's own "
+                "tensors, under the settings that PyTorch has; leave out `precision='tf32'`, or take the roofline"
+            )
         times: dict[str, Floats] = {profile.machine.kind: profile.seconds(problem.graph) for profile in self.profiles}
         remedy = (
             "`placelab profile MODEL --out FILE` measures the ops of a model on the machine it runs on; give several "
