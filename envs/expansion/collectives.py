@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
-from envs.expansion.nccl import Route, route_of, seconds_of
+from envs.expansion.nccl import Route, collective_seconds, route_of
 from envs.plans.schedule import AllReduce
 from graphs.op_graph import Floats, Ints
 
@@ -165,5 +165,5 @@ def _paces(draft: Draft, sums: Sums, route: Route) -> tuple[Floats, Floats]:
     cluster, sent = draft.layout.problem.cluster, sums.bytes[:, None] * route.share
     pair = sums.device[:, route.source], sums.device[:, route.target]
     by_link = cluster.latency[pair] + sent / cluster.bandwidth[pair]
-    seconds = np.broadcast_to(seconds_of(route, sums.bytes)[:, None], sent.shape)
+    seconds = np.broadcast_to(collective_seconds(route.latency, sums.bytes * route.per_byte)[:, None], sent.shape)
     return sent, np.divide(seconds, by_link, out=np.ones_like(by_link), where=by_link > 0)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.expansion.exchanges import set_exchange_pace
 from envs.expansion.expanded import Expansion, Role, TensorSlice
 from envs.expansion.layout import Layout
 from envs.expansion.written_graph import written
@@ -140,14 +141,18 @@ class Draft:
         plan, given = self.layout.plan, self.layout.problem
         columns = {key: self.column(key) for key in self._blocks[0]}
         graph, op_seconds, memory = self._graph(columns, shared, divided)
-        pace = np.ones(self.ops if self._sent else 0)
-        for ops, _, times in self._sent:
-            pace[ops] = times
-        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace)
         of_op = (
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
         placement, origin, micro_batch, replica, stage, role = of_op
+        by_nccl = divided is not None and plan.schedule.all_reduce == "nccl"
+        pace = np.ones(self.ops if self._sent or by_nccl else 0)
+        for ops, _, times in self._sent:
+            pace[ops] = times
+        if by_nccl:
+            tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
+            set_exchange_pace(graph, given.cluster, placement, tensor, pace)
+        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace)
         return Expansion(
             given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces, self.sums
         )  # fmt: skip

@@ -56,17 +56,20 @@ class Route(NamedTuple):
 
 def all_reduce_seconds(cluster: Cluster, devices: Sequence[int], sum_bytes: float) -> float:
     """How long NCCL takes to sum up so many bytes of each of some devices, if nothing else uses their links."""
-    return float(seconds_of(route_of(cluster, tuple(devices)), np.array([sum_bytes]))[0])
+    route = route_of(cluster, tuple(devices))
+    return float(collective_seconds(route.latency, np.array([sum_bytes * route.per_byte]))[0])
 
 
-def seconds_of(route: Route, sum_bytes: Floats) -> Floats:
-    """(sums,) seconds of all-reduces over a route; none where links take no time."""
-    if not route.latency + route.per_byte:
-        return np.zeros(len(sum_bytes))
-    least = np.full(len(sum_bytes), np.inf)
+def collective_seconds(latency: Floats | float, busiest: Floats) -> Floats:
+    """(collectives,) seconds; none where links take no time.
+
+    The latency is that of the links that follow one another; the busiest channel needs so many seconds for its bytes.
+    """
+    least = np.full(len(busiest), np.inf)
     for start, step, share in PROTOCOLS.values():
-        least = np.minimum(least, start + np.maximum(step * route.latency, sum_bytes * route.per_byte / share))
-    return least
+        least = np.minimum(least, start + np.maximum(step * latency, busiest / share))
+    found: Floats = np.where(latency + busiest > 0, least, 0.0)
+    return found
 
 
 @lru_cache(1 << 10)

@@ -22,7 +22,7 @@ from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.expansion.divided_graphs import ITEM, mlp
 from tests.envs.expansion.test_collectives import data_parallel
-from tests.envs.expansion.test_divided_bytes import columns_and_rows
+from tests.envs.expansion.test_divided_bytes import columns_and_rows, moved_bytes
 
 MEASURED = Path(os.environ.get("PLACELAB_MEASURED", "measured")) / "collectives.csv"
 MIB = 2.0**20
@@ -191,3 +191,21 @@ def test_partial_sums_of_shards_take_it_too_in_a_step_and_in_its_first_pass(devi
     of_stages = Simulator(by_stages.problem, order=by_stages.order).timeline(by_stages.placement)
     assert of_stages.step_seconds == pytest.approx(4 * alone, rel=1e-12)
     assert Latency().of_plan(problem, plan) == pytest.approx(2 * alone, rel=1e-12)
+
+
+@pytest.mark.parametrize("width", [64, 8192])
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_what_is_scattered_or_gathered_takes_half_of_an_all_reduce(devices: int, width: int) -> None:
+    """Of a layer that divides the batch, and stores its weights in parts: these are gathered for the forward pass, and
+    their gradients scattered. Each has half the steps, and half the bytes, of an all-reduce."""
+    net = mlp([width, width], 64).graph
+    free = np.zeros(len(net))
+    cluster = load_cluster(f"dgx_a100:servers=1,devices={devices}").with_each_device(launch_seconds=0.0)
+    problem = Problem(replace(net, flops=free, bytes_accessed=free), cluster, "sgd")
+    split = tuple(("o",) if name.endswith("update") else () for name in net.names)
+    plan = Plan((tuple(range(devices)),) * len(net), schedule=Schedule(all_reduce="nccl"), split=split)
+    latency, part = (devices - 1) * link("nvlink3").latency_seconds, (devices - 1) / devices * net.weights.sum()
+    half = min(each.start + max(each.step * latency, part / 235e9 / each.share) for each in PROTOCOLS.values())
+    timeline = simulate(problem, plan)
+    assert moved_bytes(timeline) == 2 * (devices - 1) * net.weights.sum()
+    assert timeline.step_seconds == pytest.approx(2 * half, rel=1e-12)
