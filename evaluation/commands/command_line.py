@@ -12,7 +12,7 @@ import json as json_format
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +24,7 @@ from evaluation.commands.arguments import as_declared, flag_type
 from evaluation.commands.flag_values import completions, names_for
 from evaluation.commands.verb_help import EXAMPLES, HEADINGS, START, help_ending
 from evaluation.commands.wording import in_flags
-from evaluation.commands.wrong_use import wrong_use
-from graphs.foundation.errors import DiffersError, DoesNotFitError, InputError
+from graphs.foundation.errors import DiffersError, DoesNotFitError, InputError, unknown
 from graphs.foundation.plain_text import printable
 from graphs.foundation.progress import is_quiet
 
@@ -174,3 +173,24 @@ def _printable(record: logging.LogRecord) -> bool:
 def _fail(sentence: str, code: int) -> int:
     print(f"placelab: {printable(sentence)}", file=sys.stderr)
     return code
+
+
+def wrong_use(error: cyclopts.CycloptsError, verb: str, verbs: Collection[str]) -> str:
+    """What is wrong, and what to do instead; `verb` is empty where none was recognised."""
+    return f"{_wrong(error, verb, verbs)} (see placelab {verb}{' ' if verb else ''}--help)"
+
+
+def _wrong(error: cyclopts.CycloptsError, verb: str, verbs: Collection[str]) -> str:
+    named = error.argument
+    if isinstance(error, cyclopts.UnknownCommandError) and error.unused_tokens:
+        return unknown("command", error.unused_tokens[0], verbs)
+    if isinstance(error, cyclopts.MissingArgumentError) and named is not None:
+        if error.keyword or named.tokens:
+            return f"{error.keyword or named.name} needs a value"
+        what = named.name.removeprefix("--").upper() if named.index is not None else named.name
+        return f"{verb} needs {what}, as in: {EXAMPLES[HEADINGS[verb]][verb][0]}"
+    if isinstance(error, cyclopts.UnusedCliTokensError) and error.unused_tokens:
+        return f"{error.unused_tokens[0]!r} is one word too many"
+    if isinstance(error, cyclopts.CoercionError) and error.token is not None and named is not None:
+        return unknown(f"value of {named.name}", error.token.value, named.get_choices() or ())
+    return str(error)

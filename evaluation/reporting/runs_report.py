@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -24,7 +26,6 @@ from evaluation.reporting.learning import (
     kept_weights,
     present,
 )
-from evaluation.reporting.recipe_differences import differences
 from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import Metrics, RunData
 from graphs.foundation.errors import InputError
@@ -231,3 +232,28 @@ def _fact(run: RunData, key: str) -> str:
     if value is None and key == "updates" and run.metrics:
         value = len(run.metrics)  # of a run that is still going, or was stopped
     return NOTHING if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+MISSING = "-"
+
+
+def differences(runs: Sequence[RunData]) -> list[tuple[str, ...]]:
+    """A row per key that has not the same value in all runs: the key, and each run's value."""
+    each = [_settings(run) for run in runs]
+    keys = list(dict.fromkeys(key for settings in each for key in settings))
+    rows = [(key, *(_written(settings, key) for settings in each)) for key in keys]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _settings(run: RunData) -> dict[str, Any]:
+    seed = {"seed": run.meta["seed"]} if "seed" in run.meta else {}
+    versions = {f"version of {name}": version for name, version in run.meta.get("versions", {}).items()}
+    return {**seed, **run.settings, **versions}
+
+
+def _written(settings: dict[str, Any], key: str) -> str:
+    """A value as a recipe has it, but for the quotes of text."""
+    if key not in settings:
+        return MISSING
+    value = settings[key]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

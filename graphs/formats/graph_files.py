@@ -8,6 +8,7 @@ only names, "graph.txt:batch=32" says how many samples a step of a file has.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,8 @@ from graphs.formats.graph_file import load_graph_file
 from graphs.formats.msr import is_workload, load_workload
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
-from graphs.formats.pytorch_traces import what_it_is
 from graphs.foundation import by_name
+from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.transforms.batch import check_samples
@@ -81,3 +82,28 @@ def _sizes(text: str, given: str) -> dict[str, int]:
     if not sizes or min(sizes.values()) < 1:
         raise InputError(f"{text!r}: expected sizes as model.onnx:batch=8, got {given!r}")
     return sizes
+
+
+_CONVERTED = (
+    "MLCommons' chakra_converter makes a trace of it that is one, with the times: join it with the profiler's by "
+    "chakra_trace_link first, and give the *.et file that chakra_converter PyTorch writes"
+)
+
+
+def what_it_is(path: Path) -> str:
+    """A sentence for a JSON file of PyTorch's ExecutionTraceObserver, or of its profiler; empty for any other file."""
+    try:
+        content = json.loads(read_file(path, ""))
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    schema = content.get("schema")
+    if isinstance(schema, str) and not schema.startswith("placelab") and isinstance(content.get("nodes"), list):
+        return f"{path} is an execution trace of PyTorch's ExecutionTraceObserver and no graph file; {_CONVERTED}"
+    if "traceEvents" in content:
+        return (
+            f"{path} is a timeline of PyTorch's profiler (Chrome's trace format) and no graph file: it does not say "
+            "what depends on what; record an ExecutionTraceObserver's trace next to it, or capture the model itself"
+        )
+    return ""

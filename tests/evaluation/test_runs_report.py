@@ -12,9 +12,8 @@ from markupsafe import escape
 import placelab
 from evaluation.records.run_files import EvaluationFile, Notes
 from evaluation.reporting.joined_runs import JoinedRuns
-from evaluation.reporting.recipe_differences import differences
 from evaluation.reporting.run_data import RunData
-from evaluation.reporting.runs_report import write_runs_report
+from evaluation.reporting.runs_report import differences, write_runs_report
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from tests.evaluation.some_records import record
