@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 
 from envs.costs.costs import CostModel, costs_by, costs_of, load_cost_model, timing
+from graphs.descriptions.another_batch import with_batch
 from graphs.foundation import by_name
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
-from graphs.transforms.another_batch import with_batch
 from graphs.transforms.batch import samples_of, scaled
 
 _KEPT = 8  # problems of shares: a search expands one problem again and again, into few different shares
@@ -36,7 +36,7 @@ def shared(problem: Problem, share: float) -> Problem:
 def of_batch(problem: Problem, samples: int) -> Problem:
     """The problem of a step with that many samples; op_seconds are given, and grow as those of `shared` do.
 
-    Raises InputError as `graphs.transforms.another_batch.with_batch` and `costs_of` do.
+    Raises InputError as `graphs.descriptions.another_batch.with_batch` and `costs_of` do.
     """
     graph = with_batch(problem.graph, samples)
     if graph is problem.graph:

@@ -34,7 +34,7 @@ from placers import default
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 from placers.learned.policy_meta import load_meta
-from training.problems.problem_sets import load_problems
+from training.runs.problem_sets import load_problems
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import Groups, TimingOptions

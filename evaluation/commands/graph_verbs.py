@@ -66,10 +66,10 @@ def capture(
 
     """
     from evaluation.tables.graph_summary import GraphSummary
+    from graphs.descriptions.another_batch import with_batch
     from graphs.files.graph_source import graph_source
     from graphs.files.load import load_graph
     from graphs.formats.graph_file import ENDINGS, save_graph
-    from graphs.transforms.another_batch import with_batch
     from graphs.transforms.freezing import freeze_layers
 
     check_writable(out, endings=ENDINGS, inputs=[model])

@@ -1,1 +1,1 @@
-"""Graphs made of graphs: another batch, a part of it, layers that are frozen."""
+"""Graphs made of graphs: a part of the batch, layers that are frozen."""

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import placelab
+from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_graph
 from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
-from graphs.transforms.another_batch import with_batch
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph
 

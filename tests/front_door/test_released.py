@@ -65,7 +65,7 @@ def test_evaluate_judges_it_on_the_test_split_of_its_recipe_and_writes_nothing(
     released: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "training.problems.problem_sets.split", lambda families, which: [LAYERED] if which == "test" else []
+        "training.runs.problem_sets.split", lambda families, which: [LAYERED] if which == "test" else []
     )
     before = sorted(released.iterdir())
     records = call(capsys, "evaluate", "--placers", "heft,metis:seeds=2", "--budget", "4", "--seeds", "2")

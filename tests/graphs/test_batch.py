@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from envs.costs.costs import costs_of
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
+from graphs.descriptions.another_batch import with_batch
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import save_graph
@@ -24,7 +25,6 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from graphs.subgraph import subgraph
-from graphs.transforms.another_batch import with_batch
 from graphs.transforms.batch import grows, law_between, law_of, samples_of, weight_gradients
 from tests.envs.expansion.pipelines import Pipeline
 from tests.oracle.toys import random_graph

@@ -19,13 +19,13 @@ from envs.simulation.simulator import simulate
 from graphs.capture.examples import Example
 from graphs.capture.forward import traced_example
 from graphs.capture.training_step import training_step
+from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
 from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
 from graphs.problem import PROGRAM, Problem
-from graphs.transforms.another_batch import with_batch
 from tests.oracle.fake_step import held_by_step
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from envs.costs.costs import unit_seconds
 from envs.simulation.simulator import simulate
 from evaluation.commands.load_placer import load_placer
+from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.transforms.another_batch import with_batch
 from graphs.transforms.freezing import first_layers, freeze_layers
 from placers.pipelines.published.auto_dp import groups
 from placers.pipelines.published.auto_pipe import balance, micro_batches, shortened, stage_sizes

@@ -125,7 +125,7 @@ def test_a_user_that_is_not_logged_in_is_told_before_anything_is_captured(
     services: tuple[FakeWandb, FakeMlflow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services[0].is_logged_in = False
-    monkeypatch.setattr("training.problems.problem_sets.ProblemSplit.problems", pytest.fail)
+    monkeypatch.setattr("training.runs.problem_sets.ProblemSplit.problems", pytest.fail)
     monkeypatch.setattr("evaluation.commands.evaluate.problem_of", pytest.fail)
     sentence = "logger wandb: nobody is logged in; `wandb login`, or set WANDB_MODE=offline"
     with pytest.raises(InputError, match=sentence):

@@ -12,8 +12,8 @@ from graphs.op_graph import OpGraph
 from tests.oracle.toys import random_graph
 from training.problems import mixed_knobs as module
 from training.problems.mixed_knobs import mixed_graphs, mixed_specs
-from training.problems.problem_sets import load_problems
 from training.recipe import ProblemSet
+from training.runs.problem_sets import load_problems
 
 
 @pytest.mark.parametrize("family", ["gnmt", "rnnlm", "layered", "resnet", "llama"])

@@ -6,9 +6,9 @@ import pytest
 from envs.costs.costs import costs_of
 from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
-from training.problems.problem_sets import load_problems
 from training.problems.randomised import FACTOR, LEAST_MEMORY, ROOMY, TIGHT, randomised, with_other_times
 from training.recipe import ProblemSet
+from training.runs.problem_sets import load_problems
 
 
 @pytest.mark.parametrize("spread", [1.0, 3.0])
@@ -33,7 +33,7 @@ def test_factors_stay_within_the_spread_and_are_the_same_for_all_devices(spread:
 
 def test_training_problems_have_randomised_copies_and_test_problems_none(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = "transformer:layers=1,width=64,heads=2"
-    monkeypatch.setattr("training.problems.problem_sets.split", lambda families, which: [tiny] * 2)
+    monkeypatch.setattr("training.runs.problem_sets.split", lambda families, which: [tiny] * 2)
     chosen = ProblemSet(clusters=("p100:devices=2", "p100:devices=3"), test_clusters=("p100:devices=2",), randomised=2)
     train, again, other = (load_problems(chosen, "train", seed) for seed in (0, 0, 1))
     assert [len(problem.cluster) for problem in train] == [2, 2, 2, 3, 3, 3] * 2
@@ -50,7 +50,7 @@ def test_unequal_copies_have_devices_that_differ_and_some_variants_are_kept(monk
     assert len({device.flops_per_second for device in copy.devices}) == 4
     assert np.ptp(copy.memory_bytes) > 0
     monkeypatch.setattr(
-        "training.problems.problem_sets.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"]
+        "training.runs.problem_sets.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"]
     )
     chosen = ProblemSet(clusters=("p100:devices=2",), randomised=1, groups=(4, 8), variants=3, test_groups=5)
     train = load_problems(chosen)
@@ -97,7 +97,7 @@ def test_other_times_are_one_factor_for_each_kind_of_op() -> None:
 
 def test_some_training_problems_are_forward_passes_and_some_take_other_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "training.problems.problem_sets.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"]
+        "training.runs.problem_sets.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"]
     )
     clusters = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "v100:devices=2")
     chosen = ProblemSet(clusters=clusters, groups=(6, 8), forward=0.5, measured=0.5)

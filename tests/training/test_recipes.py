@@ -17,10 +17,10 @@ from placelab.verbs import VERBS
 from placers.learned.policy_meta import load_meta
 from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
-from training.problems import problem_sets as module
-from training.problems.problem_sets import ProblemSplit, load_problems
 from training.recipe import FAMILIES, ProblemSet, Recipe, load_recipe
+from training.runs import problem_sets as module
 from training.runs.model_card import model_card
+from training.runs.problem_sets import ProblemSplit, load_problems
 from training.runs.seeds import Trained
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

@@ -18,10 +18,10 @@ from graphs.problem import DEFAULT_ORDER, FIFO, Problem
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.learning.ppo import PpoMetrics, PpoTrainer
-from training.problems.problem_sets import ProblemSplit
 from training.recipe import Recipe, load_recipe
 from training.runs.checkpoint import TRAINER, read_state, write_state
 from training.runs.metrics_file import appended_metrics
+from training.runs.problem_sets import ProblemSplit
 from training.runs.run_folder import check_free, held, recipe_of
 from training.runs.train import train
 

@@ -18,8 +18,8 @@ from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
 from tests.training.small_problems import NETWORK, PROBLEMS
-from training.problems.problem_sets import validation_problems
 from training.recipe import Recipe, Validation, load_recipe
+from training.runs.problem_sets import validation_problems
 from training.runs.selection import NOT_FITTING, Selection
 from training.runs.train import train
 

@@ -16,11 +16,11 @@ from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, P
 from placers.learned.whole_plans.label_search import best_known, is_possible, named_alike
 from placers.learned.whole_plans.policy import WholePlansPolicy
 from training.learning.whole_plans import PlanLabelSearch, WholePlansTrainer
-from training.problems.problem_sets import load_problems, renewed_problems, validation_problems
 from training.problems.random.random_chains import CHAINS, random_chain
 from training.problems.random.settings import Chains, World
 from training.recipe import ProblemSet, Recipe, Validation
 from training.runs.checkpoint import read_state
+from training.runs.problem_sets import load_problems, renewed_problems, validation_problems
 from training.runs.train import train
 
 SMALL = Recipe(

@@ -26,12 +26,12 @@ from training.learning.reinforce import ReinforceTrainer
 from training.learning.trainer import Trainer
 from training.learning.whole_plans import WholePlansTrainer
 from training.loggers import Logger, check_access, check_loggers, flat, opened
-from training.problems.problem_sets import ProblemSplit, renewed_problems, validation_problems
 from training.problems.random.renewed import RenewedProblems
 from training.recipe import Recipe, Validation
 from training.runs import order_stage
 from training.runs.checkpoint import restore_trainer, save_trainer, updates_in
 from training.runs.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
+from training.runs.problem_sets import ProblemSplit, renewed_problems, validation_problems
 from training.runs.resources import PLAIN, Resources
 from training.runs.run_folder import CONFIG, check_free, check_resumable, cut_metrics, finish_run, held, start_run
 from training.runs.selection import Selection, Weights

@@ -26,10 +26,10 @@ from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
 from evaluation.studies.problems import Problems, model_problem
 from evaluation.studies.study import Study, report, run
+from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.transforms.another_batch import with_batch
 
 PROFILED, CAPTURED = SOURCES = ("published profiles", "captured models")
 TESTBEDS = ("A", "B", "C")

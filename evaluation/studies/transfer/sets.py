@@ -22,10 +22,10 @@ from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
 from graphs.problem import DEFAULT_ORDER, Problem
 from training.problems.mixed_knobs import TRIES, mixed_graphs, mixed_specs
-from training.problems.problem_sets import VALIDATION
 from training.problems.random.kinds import KINDS
 from training.problems.random.random_problem import world_problems
 from training.problems.random.settings import World
+from training.runs.problem_sets import VALIDATION
 
 SEEDS = {"validation": 1, "test": 2}
 """Of the random problems by split: choices are made on the first, and the second is reported."""

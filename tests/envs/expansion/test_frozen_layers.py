@@ -7,9 +7,9 @@ from envs.expansion.expanded import Role
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.simulation.simulator import Simulator, simulate
 from envs.timelines.timeline import Timeline
+from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem
-from graphs.transforms.another_batch import with_batch
 from graphs.transforms.freezing import freeze_layers
 from placers.pipetransformer import PipeTransformer
 
