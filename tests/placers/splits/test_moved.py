@@ -61,6 +61,13 @@ def test_boxes_are_those_of_index_notation(operator: Operator, mesh: tuple[int, 
                     assert found.elements[-1][row, device] == elements(box)
 
 
+def test_a_device_that_has_no_part_makes_no_elements() -> None:
+    """Two rows of five columns on three devices: one device has no row."""
+    operator = product(2, 6, 5)
+    found = parts(operator, operator.writes[0], [("n",)], (3,), True)
+    assert sorted(found.elements[-1][0].tolist()) == [0, 5, 5]
+
+
 SCHEMES = st.sampled_from([PARTIAL, WHOLE, 0, 1])
 
 
