@@ -176,6 +176,11 @@ class Cluster:
         return np.array([device.launch_seconds + device.runner_seconds for device in self.devices])
 
     @property
+    def runner_seconds(self) -> Floats:
+        """(devices,) the part of these that what runs a plan adds."""
+        return np.array([device.runner_seconds for device in self.devices])
+
+    @property
     def message_seconds(self) -> Floats:
         """(devices,) seconds for which each is held for a message that it sends or receives, whatever its size."""
         return np.array([device.message_seconds for device in self.devices])

@@ -10,6 +10,7 @@ import numpy as np
 from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.host import Host
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.optimizers import NONE, check_optimizer, state_share
 from graphs.precision import SINGLE
@@ -30,8 +31,9 @@ class Problem:
     The objective is what a placer that has the choice minimises: the simulated step time of one training step, or
     another by its spec, such as "max-load", the load of the busiest device when samples are pipelined
     (`envs.objectives`). The order is the rule by which devices choose among the ops that are ready, unless a plan has
-    an order of its own: "longest_path", or another by its spec (`envs.orders`). Raises InputError for an unknown
-    optimizer, objective or order.
+    an order of its own: "longest_path", or another by its spec (`envs.orders`). With a host, ops start when it has
+    issued them, and devices run what was issued first. Raises InputError for an unknown optimizer, objective or order,
+    and for a host of CPUs, which run an op in the thread that issues it.
     """
 
     graph: OpGraph
@@ -42,6 +44,7 @@ class Problem:
     order: str = DEFAULT_ORDER
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
     memory: WeightMemory | None = None  # what weights occupy, if not what follows from the graph and the optimizer
+    host: Host | None = None  # what issues ops; None if it takes no time, but for the devices' own launches
     pace: Floats = field(default_factory=lambda: np.zeros(0))  # (ops,) how many times what its link says a transfer
     # of each output takes, if not all do as their links say
 
@@ -52,11 +55,19 @@ class Problem:
         object.__setattr__(self, "order", order_spec(self.order))
         if self.graph.devices:
             self._check_allowed()
+        if self.host is not None and self.cluster.is_cpu.any():
+            self._refuse_cpus()
 
     @property
     def name(self) -> str:
         """The graph's name and the cluster's."""
         return f"{self.graph.name}@{self.cluster.name}"
+
+    @property
+    def hold_seconds(self) -> Floats:
+        """(devices,) seconds for which each is held after an op that takes time: a launch, unless a host issues it."""
+        cluster = self.cluster
+        return cluster.hold_seconds if self.host is None else cluster.runner_seconds
 
     @cached_property
     def units(self) -> Units:
@@ -134,6 +145,13 @@ class Problem:
         """
         if self.objective != STEP_TIME and not (measured and self.objective.partition(":")[0] == MEASURED):
             raise InputError(f"{who} knows step times only, and the objective is {self.objective!r}; use {instead}")
+
+    def _refuse_cpus(self) -> None:
+        cpu = next(device.name for device in self.cluster.devices if device.kind == "cpu")
+        raise InputError(
+            f"{cpu!r} of cluster {self.cluster.name!r} runs ops in the thread that issues them, and a host issues ops "
+            "to devices that work them off later, as GPUs do: leave out the host, or take a cluster without CPUs"
+        )
 
     def _check_allowed(self) -> None:
         """Raise InputError for a unit that may run on no device of the cluster."""

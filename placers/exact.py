@@ -99,12 +99,16 @@ class Exact(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best plan found in at most `budget` simulations; with none, HEFT's.
 
-        Raises InputError for a graph that is too large, for an objective that is not proportional to the step time, or
-        without OR-tools.
+        Raises InputError for a graph that is too large, for an objective that is not proportional to the step time,
+        with a host, or without OR-tools.
         """
         if problem.objective == "throughput":  # the time of a step per sample: the same plan is best
             problem = replace(problem, objective=STEP_TIME)
         problem.check_step_time("exact", "annealing, or max_load_dp for the max-load")
+        if problem.host is not None:
+            raise InputError(
+                "exact: what it proves knows no host that issues ops; leave out the host, or use annealing"
+            )
         if len(problem.graph) > self.ops:
             raise InputError(
                 f"exact: {problem.graph.name!r} has {len(problem.graph)} ops, more than the {self.ops} that exact "
@@ -200,7 +204,7 @@ def _all_one_by_one(problem: Problem, op_seconds: Floats) -> float:
     graph, cluster = problem.graph, problem.cluster
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     may = True if problem.allowed is None else problem.allowed[graph.units]
-    ops = np.where(may, op_seconds, 0.0).max(axis=1) + cluster.hold_seconds.max()
+    ops = np.where(may, op_seconds, 0.0).max(axis=1) + problem.hold_seconds.max()
     slowest = cluster.bandwidth[apart].min(initial=math.inf)
     sends = cluster.latency[apart].max(initial=0.0) + graph.moved_bytes / slowest + cluster.gap.max(initial=0.0)
     sends += 2 * (cluster.message_seconds.max() + graph.moved_bytes * cluster.message_seconds_per_byte.max())

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphs.cluster import Cluster
 from graphs.formats.chakra_nodes import is_sent
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -31,9 +30,9 @@ class Costs:
 
     op_seconds: Floats  # (ops, devices) seconds, without the launch hold that follows an op
 
-    def busy_seconds(self, cluster: Cluster) -> Floats:
+    def busy_seconds(self, problem: Problem) -> Floats:
         """(ops, devices) seconds for which an op holds a device: its duration and, if it takes time, a launch."""
-        busy: Floats = self.op_seconds + np.where(self.op_seconds > 0, cluster.hold_seconds, 0.0)
+        busy: Floats = self.op_seconds + np.where(self.op_seconds > 0, problem.hold_seconds, 0.0)
         return busy
 
 
@@ -63,7 +62,7 @@ def costs_of(problem: Problem) -> Costs:
 
 def unit_seconds(problem: Problem) -> Floats:
     """(units, devices) seconds for which the ops of a unit hold a device."""
-    return problem.units.summed(costs_of(problem).busy_seconds(problem.cluster))
+    return problem.units.summed(costs_of(problem).busy_seconds(problem))
 
 
 def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:

@@ -152,7 +152,8 @@ class Draft:
         if by_nccl:
             tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
             set_exchange_pace(graph, given.cluster, placement, tensor, pace)
-        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace)
+        host = given.host and replace(given.host, per_device=not plan.is_placement)
+        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, host=host)
         return Expansion(
             given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces, self.sums
         )  # fmt: skip

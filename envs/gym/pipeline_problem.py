@@ -58,7 +58,7 @@ class PipelineProblem:
     @cached_property
     def seconds(self) -> Floats:
         """(layers, devices) seconds of each layer on each device, whole batch, launches included."""
-        busy = self.prepared.simulator.costs.busy_seconds(self.problem.cluster)
+        busy = self.prepared.simulator.costs.busy_seconds(self.problem)
         total = np.zeros((len(self.layers), busy.shape[1]))
         np.add.at(total, self.layer_of_op, busy)
         return total

@@ -93,7 +93,7 @@ def _seconds(problem: Problem, devices: list[int]) -> tuple[Floats, Floats]:
     assert half is not None
     whole = costs_of(problem).op_seconds[:, devices]
     fixed = np.clip(2 * half[:, devices] - whole, 0.0, whole)
-    launches = np.where(whole > 0, problem.cluster.hold_seconds[devices], 0.0)
+    launches = np.where(whole > 0, problem.hold_seconds[devices], 0.0)
     return (whole - fixed).mean(axis=1), (fixed + launches).mean(axis=1)
 
 

@@ -70,7 +70,7 @@ def _in_one_node(problem: Problem, seconds: Floats, waits: Bools) -> Floats:
     for op in np.flatnonzero(is_gradient & of_weights & ~waits).tolist():
         node = other.get(int(graph.mirror[op]))
         if node is not None:
-            held = np.where((found[op] > 0) & (found[node] > 0), problem.cluster.hold_seconds, 0.0)
+            held = np.where((found[op] > 0) & (found[node] > 0), problem.hold_seconds, 0.0)
             found[node] += found[op] + held
             found[op] = 0.0
     return found
@@ -101,7 +101,7 @@ def _issue_order(problem: Problem, plan: Plan) -> Ints:
         gap=np.zeros_like(cluster.gap),
     )  # fmt: skip
     alike = np.where(costs_of(problem).op_seconds > 0, _ISSUE_SECONDS, 0.0)
-    begun = simulate(replace(problem, cluster=near, op_seconds=alike), plan).start
+    begun = simulate(replace(problem, cluster=near, op_seconds=alike, host=None), plan).start
     position = np.empty(len(graph), np.int64)
     position[graph.topological_order] = np.arange(len(graph))
     begun = np.where(graph.phase == Phase.BACKWARD, begun, np.asarray(plan.order))

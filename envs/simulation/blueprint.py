@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.simulation.compiled import compiled
-from graphs.op_graph import Floats, Ints
+from graphs.algorithms.order import ready_first
+from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 
 Indices = NDArray[np.uint32]  # unsigned: compiled code need not check whether they count from the end
@@ -29,6 +30,12 @@ OP = np.dtype(
         ("in_end", np.uint32),
     ],
     align=True,
+)
+ISSUE = np.dtype(
+    [
+        ("turn", np.uint32),  # the smaller is issued first, whatever the priority
+        ("position", np.uint32),  # in a topological order: of equal priorities the smaller is issued first
+    ]
 )
 OUTPUT = np.dtype(
     [
@@ -59,9 +66,13 @@ class Blueprint(NamedTuple):
     Output o < ops is that of op o, the others are messages of their own, each of one edge.
     """
 
-    fifo: bool  # first come, first served, whatever the priorities
+    fifo: bool  # first come, first served, whatever the priorities; with a host, in the order of issue
+    host: bool  # ops start no sooner than a host has issued them
+    per_device: bool  # a process of the host for each device
+    host_seconds: float  # of each launch
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
+    issue: Records  # (ops,) with a host
     op_seconds: Floats  # (ops, devices)
     outputs: Records  # (outputs,)
     edges: Records  # (edges,) by producer
@@ -105,7 +116,7 @@ class Blueprint(NamedTuple):
         free = len(cluster) + len(cluster.gap)
         links["resource"] = np.where(cluster.is_free, free, cluster.channel + len(cluster))
         servers = np.zeros(free + 1, SERVER)
-        servers["hold"][:free] = np.concatenate([cluster.hold_seconds, cluster.gap])
+        servers["hold"][:free] = np.concatenate([problem.hold_seconds, cluster.gap])
         servers["per_message"][: len(cluster)] = cluster.message_seconds
         servers["per_byte"][: len(cluster)] = cluster.message_seconds_per_byte
         servers["multicast"][len(cluster) : free] = cluster.multicast
@@ -114,13 +125,30 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
+        host = problem.host
         return cls(
-            len(priority) == 0, bool((servers["per_message"] + servers["per_byte"]).any()), ops,
+            len(priority) == 0 and host is None, host is not None, host is not None and host.per_device,
+            0.0 if host is None else host.seconds,
+            bool((servers["per_message"] + servers["per_byte"]).any()), ops, _issue(problem, ops["priority"]),
             np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
             kept_bytes,
         )  # fmt: skip
+
+
+def _issue(problem: Problem, priority: Floats) -> Records:
+    """(ops,) in which order a host issues the ops of its processes; none without a host."""
+    graph, host = problem.graph, problem.host
+    issue = np.zeros(0 if host is None else len(graph), ISSUE)
+    if host is not None:
+        issue["position"][graph.topological_order] = np.arange(len(graph))
+        if host.per_device:
+            rank = np.lexsort((issue["position"], priority)).argsort()
+            issue["turn"][ready_first(graph.edges, rank)] = np.arange(len(graph))
+        else:
+            issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
+    return issue
 
 
 def _by_key(key: Ints, count: int) -> tuple[Indices, Ints]:

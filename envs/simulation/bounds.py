@@ -45,7 +45,7 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     order, latency, bandwidth = graph.topological_order.copy(), cluster.latency.copy(), cluster.bandwidth.copy()
     _fill_earliest(
         order, offsets, graph.edges[edges, 0], graph.control[edges], graph.carried_bytes[edges],
-        np.array(op_seconds, order="C"), cluster.hold_seconds, latency, bandwidth, rested, earliest,
+        np.array(op_seconds, order="C"), problem.hold_seconds, latency, bandwidth, rested, earliest,
     )  # fmt: skip
     return float(earliest.min(axis=1).max())
 
@@ -96,8 +96,8 @@ def work_bound(problem: Problem, op_seconds: Floats) -> float:
     launch. The step is the longest of these, hence no shorter than their mean under any weights, and in that mean each
     unit contributes at least its cheapest device's share. Two weights are tried: equal, and by speed.
     """
-    launch = problem.cluster.hold_seconds
-    occupied = problem.units.summed(Costs(op_seconds).busy_seconds(problem.cluster))
+    launch = problem.hold_seconds
+    occupied = problem.units.summed(Costs(op_seconds).busy_seconds(problem))
     total = occupied.sum(axis=0)
     weights = [np.full(len(launch), 1 / len(launch))]
     if (total > 0).all():

@@ -12,6 +12,9 @@ another round of its instant; and where messages hold devices, for they make a h
 Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
 tensor i < ops is the output of op i, the others are copies.
 
+With a host, a device whose next op has not been issued waits for that, in an event, and decides again if an op that
+was issued sooner becomes ready before.
+
 `ended` is the top of a stack: the ops that have ended at this instant and whose outputs are still to be handed out,
 linked by `next`. It is passed from step to step, which is faster than a field of the run.
 """
@@ -22,14 +25,24 @@ import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, static_bytes
 from envs.simulation.compiled import compiled, inlined, subroutine
+from envs.simulation.due import (
+    DUE,
+    HELD,
+    IDLE,
+    RECALLED,
+    STARTED,
+    UNISSUED,
+    add_due,
+    make_due,
+    recall,
+    settle,
+    take_back,
+)
+from envs.simulation.issuing import issue_all
 from envs.simulation.memory import allocate, note_peaks, read
 from envs.simulation.queues import is_more_urgent, pop, push, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
 from graphs.op_graph import Floats
-
-# what a resource does that runs no task; DUE: it may start one at this instant
-IDLE, HELD, DUE = NONE, NONE - 1, NONE - 2
-STARTED = -1.0  # in place of seconds
 
 
 @compiled
@@ -76,8 +89,18 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         task.seconds = blueprint.op_seconds[op, task.destination]
         task.waiting = blueprint.ops[op].inputs
         task.priority = blueprint.ops[op].priority
-        if task.waiting == 0:
+        if task.waiting == 0 and not blueprint.host:
             ended = _make_op_ready(blueprint, run, int(task.op), 0.0, ended, memory)
+    return _begin_issued(blueprint, run, ended, memory) if blueprint.host else ended
+
+
+@subroutine
+def _begin_issued(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> int:
+    """The same with a host: queues are in the order in which it issues."""
+    issue_all(blueprint, run)
+    for op in range(len(run.order)):
+        if run.tasks[op].waiting == 0:
+            ended = _make_op_ready(blueprint, run, op, 0.0, ended, memory)
     return ended
 
 
@@ -98,14 +121,20 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 head, tail = _start_all(blueprint, run, here, now, head, tail, memory)
                 continue
             resource = run.resources[here]
-            if resource.running != DUE:
-                head, tail = _take_back(blueprint, run, here, head, tail)
+            if resource.running == RECALLED:
+                head, tail = withdraw_event(run.events, head, tail, here)
+            elif resource.running != DUE:
+                head, tail = take_back(blueprint, run, here, head, tail)
             if blueprint.messages_hold and here < devices:
                 _hold_for_messages(blueprint, run, here, now)
             if resource.first == NONE:
                 resource.running = IDLE
                 continue
             at = max(now, resource.since)
+            if blueprint.host and here < devices and run.issued[resource.first] > at:
+                resource.running = UNISSUED
+                head, tail = push_event(run.events, head, tail, run.issued[resource.first], here)
+                continue
             resource.may_idle -= at - resource.since
             if resource.may_idle < 0.0:
                 return np.inf
@@ -122,7 +151,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 note_peaks(run)
             now = run.events[head].seconds
         else:  # another round of this instant, since something took no time
-            _settle(run, now)
+            settle(run, now)
         while head < tail and run.events[head].seconds == now:
             here = run.events[head].resource
             head += 1
@@ -130,7 +159,10 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 ended = _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, ended, memory)
                 continue
             resource = run.resources[here]
-            if resource.running != HELD:
+            if resource.running == RECALLED:
+                resource.running = DUE
+                continue
+            if resource.running < DUE:
                 resource.since = now + blueprint.servers[here].hold
                 if here < devices:
                     op = int(resource.running)
@@ -138,7 +170,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                     ended = op
                 else:
                     ended = _end_transfer(blueprint, run, resource.running, now, ended, memory)
-            _make_due(run, here)
+            make_due(run, here)
 
 
 @inlined
@@ -161,44 +193,17 @@ def _make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: flo
     run.tasks[index].ready = now
     push(blueprint, run.tasks, resource, index)
     if resource.running == IDLE:
-        _make_due(run, where)
+        make_due(run, where)
+    elif resource.running == UNISSUED:
+        if resource.first == index:
+            recall(run, where)
     elif (
         resource.since >= now
         and resource.running < DUE
         and is_more_urgent(run.tasks[index], run.tasks[resource.running])
     ):
         resource.since = STARTED  # it is due once, however many become ready
-        _add_due(run, where)
-
-
-@inlined
-def _make_due(run: Run, where: Index) -> None:
-    run.resources[where].running = DUE
-    _add_due(run, where)
-
-
-@inlined
-def _add_due(run: Run, where: Index) -> None:
-    run.due[run.counters[STARTING]] = where
-    run.counters[STARTING] += 1
-
-
-@subroutine
-def _take_back(blueprint: Blueprint, run: Run, where: int, head: int, tail: int) -> tuple[int, int]:
-    """Queue again what was to start at the end of a hold. Returns the new window of events."""
-    resource = run.resources[where]
-    resource.since = run.tasks[resource.running].start
-    push(blueprint, run.tasks, resource, resource.running)
-    return withdraw_event(run.events, head, tail, where)
-
-
-@subroutine
-def _settle(run: Run, now: float) -> None:
-    """What was to start at this instant has started, whatever becomes ready in its further rounds."""
-    for where in range(len(run.resources)):
-        resource = run.resources[where]
-        if resource.since == now and resource.running < DUE:
-            resource.since = STARTED
+        add_due(run, where)
 
 
 @inlined
@@ -311,7 +316,7 @@ def _send(
         if link.resource == blueprint.free:
             push_last(run.tasks, channel, index)
             if channel.running == IDLE:
-                _make_due(run, link.resource)
+                make_due(run, link.resource)
         else:
             _make_ready(blueprint, run, index, link.resource, now)
     run.resources[there].transfer = index
@@ -361,7 +366,9 @@ def _add_message(run: Run, where: Index, size: float) -> None:
     pending.messages += 1
     pending.bytes += size
     if run.resources[where].running == IDLE:
-        _make_due(run, where)
+        make_due(run, where)
+    elif run.resources[where].running == UNISSUED:
+        recall(run, where)
 
 
 @subroutine

@@ -86,6 +86,11 @@ class Run(NamedTuple):
     held: Floats  # (devices,) bytes of weights
     pending: Records  # (devices,) where messages hold devices
     may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
+    order: Indices  # (ops,) in which a host issues them; this and what follows is empty without a host
+    unsorted: Indices  # (ops,) scratch
+    issued: Floats  # (ops,) seconds at which each has been
+    earliest: Floats  # (ops,) seconds before which no thread issues it
+    clocks: Floats  # (devices,) seconds at which each thread has issued all so far; where there is one, the first
 
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
@@ -93,7 +98,7 @@ class Run(NamedTuple):
         ops, devices = blueprint.op_seconds.shape
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
-        resources = len(blueprint.servers)
+        resources, launched = len(blueprint.servers), len(blueprint.issue)
         at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 
         def indices(size: int) -> Indices:
@@ -103,7 +108,8 @@ class Run(NamedTuple):
             indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
-            np.full(devices, np.inf),
+            np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched), np.zeros(launched),
+            np.zeros(launched), np.zeros(devices if launched else 0),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

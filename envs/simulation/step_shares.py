@@ -52,7 +52,7 @@ class StepShares:
         )
         np.add.at(seconds, (timeline.placement, _SHARE_OF_KIND[kinds]), timeline.finish - timeline.start)
         waits = _Waits(timeline)
-        for device, hold_seconds in enumerate(cluster.hold_seconds.tolist()):
+        for device, hold_seconds in enumerate(timeline.problem.hold_seconds.tolist()):
             seconds[device, len(WORK) :] = waits.on(device, hold_seconds)
         return cls(seconds)
 

@@ -82,7 +82,7 @@ class PassSpans:
 
         A device that is held after a launch is not idle, nor does it break a span.
         """
-        hold = expansion.problem.cluster.hold_seconds
+        hold = expansion.problem.hold_seconds
         ran = np.flatnonzero(finish > start)
         ran = ran[np.lexsort((start[ran], expansion.placement[ran]))]
         of_op = (expansion.placement, expansion.stage, kinds_of_ops(expansion), expansion.micro_batch)

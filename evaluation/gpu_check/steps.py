@@ -73,7 +73,7 @@ def kinds(card: Card) -> Iterator[Row]:
         said: dict[str, dict[str, float]] = defaultdict(dict)
         for name, cost_model in COST_MODELS.items():
             problem, _ = predicted(card, spec, "sgd", cost_model)
-            seconds = costs_of(problem).busy_seconds(problem.cluster)[:, 0].tolist()
+            seconds = costs_of(problem).busy_seconds(problem)[:, 0].tolist()
             for kind, taken in zip(problem.graph.kinds, seconds, strict=True):
                 said[_kind(kind)][name] = said[_kind(kind)].get(name, 0.0) + 1e3 * taken
         for kind, taken in sorted(measured.items(), key=lambda item: -item[1])[:12]:

@@ -49,6 +49,7 @@ def problem_digits(problem: Problem) -> str:
     return _digest(
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
         problem.order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
+        *(() if problem.host is None else (problem.host,)),
     )[:16]  # fmt: skip
 
 

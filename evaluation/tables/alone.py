@@ -38,7 +38,7 @@ def fastest_alone(problem: Problem) -> Alone | None:
     """
     placements, cluster = all_on_one(problem), problem.cluster
     devices = placements[:, 0]
-    alike = np.vstack([costs_of(problem).op_seconds, cluster.memory_bytes, cluster.hold_seconds])[:, devices]
+    alike = np.vstack([costs_of(problem).op_seconds, cluster.memory_bytes, problem.hold_seconds])[:, devices]
     first = np.unique(alike, axis=1, return_index=True)[1]  # of each kind of device
     if not len(first):
         return None

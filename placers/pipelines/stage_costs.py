@@ -76,7 +76,7 @@ def _seconds(grain: LayerGrain, share: float) -> Floats:
     """(3, layers, devices) seconds of a share of the batch: of each layer forward, backward, and for its update."""
     part = grain.part(share)
     graph = part.graph
-    busy = costs_of(part).busy_seconds(part.cluster)
+    busy = costs_of(part).busy_seconds(part)
     found = np.zeros((3, len(grain.layers), busy.shape[1]))
     np.add.at(found, (np.minimum(graph.phase, Phase.UPDATE), grain.layer), busy)
     return found

@@ -34,7 +34,7 @@ class BusyTimes(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, op_seconds: Floats) -> BusyTimes:
         """That of a problem whose ops take some seconds on each device, (ops, devices)."""
-        launch = problem.cluster.hold_seconds
+        launch = problem.hold_seconds
         occupied = op_seconds + launch * (op_seconds > 0.0)
         return cls(problem.units.summed(occupied), launch.copy(), np.zeros(len(launch)), np.zeros(len(launch)))
 

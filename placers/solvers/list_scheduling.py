@@ -33,7 +33,7 @@ class SchedulingTasks:
     @classmethod
     def of(cls, problem: Problem) -> SchedulingTasks:
         """The tasks of a problem; seconds include launches."""
-        seconds = costs_of(problem).busy_seconds(problem.cluster)
+        seconds = costs_of(problem).busy_seconds(problem)
         return cls(problem.graph, problem.cluster, seconds, problem.graph.carried_bytes)
 
     def mean_transfers(self) -> Floats:

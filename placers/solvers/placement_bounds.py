@@ -23,11 +23,11 @@ def placement_bounds(problem: Problem, op_seconds: Floats, placements: Ints) -> 
 
 def _bounds(problem: Problem, op_seconds: Floats, placements: Ints) -> Floats:
     """The same. An array with a row per op and a column per placement is written (ops, plans)."""
-    graph, cluster = problem.graph, problem.cluster
+    graph = problem.graph
     device = placements.T[graph.units]  # (ops, plans)
     seconds = op_seconds[np.arange(len(graph))[:, None], device]
     takes_time = seconds > 0
-    launch = np.where(takes_time, cluster.hold_seconds[device], 0.0)
+    launch = np.where(takes_time, problem.hold_seconds[device], 0.0)
     head, tail = np.zeros_like(seconds), np.zeros_like(seconds)
     offsets, by_producer = graph.successors
     for op in graph.topological_order.tolist():

@@ -47,7 +47,7 @@ class Schedules:
         self._devices = range(len(cluster))
         self._takes_time = op_seconds > 0
         self._ticks = self._floor(op_seconds)
-        self._held_ticks = self._floor(op_seconds + np.where(self._takes_time, cluster.hold_seconds, 0.0))
+        self._held_ticks = self._floor(op_seconds + np.where(self._takes_time, problem.hold_seconds, 0.0))
         self.model = cp_model.CpModel()
         self.step = self.model.new_int_var(0, self._horizon, "step")
         self.on = [[self.model.new_bool_var("") for _ in self._devices] for _ in range(graph.num_units)]

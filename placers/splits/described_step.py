@@ -68,7 +68,7 @@ class _SplitGraphBuilder:
     def __post_init__(self) -> None:
         problem, graph = self.problem, self.problem.graph
         self.seconds: Floats = costs_of(problem).op_seconds.mean(axis=1)
-        self.launch = float(problem.cluster.hold_seconds.mean())
+        self.launch = float(problem.hold_seconds.mean())
         self.step = tied_steps(graph) if self.steps else [(op,) for op in range(len(graph))]
         self.producers: dict[int, list[int]] = defaultdict(list)
         for producer, consumer in graph.edges[~graph.control].tolist():

@@ -1,6 +1,6 @@
 """The simulator's rules in plain Python: slow, short, and written from the rules alone. The engine must agree exactly.
 
-Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory.
+Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory, 8 host.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Task:
     output: int = -1
     handed_over: dict[int, float] = field(default_factory=dict)  # of a transfer: by the sender, bytes
     taken_in: dict[int, float] = field(default_factory=dict)  # of a transfer: by each receiver, bytes
+    issued: float = 0.0  # rule 8: no sooner does an op start
     is_free: bool = False  # rule 1: an op that takes no time needs no device
     needs: set[Name] = field(default_factory=set)
     ready: float = -1.0
@@ -51,7 +52,12 @@ def simulate(
 ) -> Result:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
-    tasks, sender = make_tasks(problem, op_seconds, placement, priorities(problem, op_seconds, priority))
+    order, issued = priorities(problem, op_seconds, priority), [0.0] * len(ops)
+    if problem.host is not None:
+        order, issued = issue(problem, op_seconds, placement, order)
+    tasks, sender = make_tasks(problem, op_seconds, placement, order)
+    for op in ops:
+        tasks["op", op].issued = issued[op]
     run(tasks, problem.cluster)
     of_op = [tasks["op", op] for op in ops]
     copies = {copy: (tasks[name].start, tasks[name].finish) for copy, name in sender.items()}
@@ -85,6 +91,43 @@ def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority
     return [0.0 if priority == "fifo" else -longest(op) for op in range(len(op_seconds))]
 
 
+def issue(
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
+) -> tuple[list[float], list[float]]:
+    """Rule 8: of each op how many were issued before it, and when it was issued."""
+    graph, host = problem.graph, problem.host
+    assert host is not None
+    edges = list(zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True))
+    topological = graph.topological_order.tolist()
+    kind = [min(phase, 2) for phase in graph.phase.tolist()]
+    order: list[int] = []
+    if host.per_device:  # always the most urgent of those whose producers have been issued
+        while len(order) < len(placement):
+            left = [op for op in topological if op not in order]
+            may = [op for op in left if all(u in order for (u, v), _, _ in edges if v == op)]
+            order.append(min(may, key=lambda op: (priority[op], topological.index(op))))
+    else:
+        order = sorted(range(len(placement)), key=lambda op: (kind[op], priority[op], topological.index(op)))
+    issued: dict[int, float] = {}
+    clock = [0.0] * len(problem.cluster)
+    backward = False
+    for place, op in enumerate(order):
+        here = placement[op]
+        if place and not host.per_device and kind[op] != kind[order[place - 1]]:
+            clock = [max(clock)] * len(clock)  # the next phase begins when all threads of the last have issued it
+        backward = not host.per_device and kind[op] == 1
+        thread = here if host.per_device or backward else 0
+        read = [issued[u] for (u, v), _, _ in edges if v == op and u in issued and kind[u] == 1] if backward else []
+        cost = host.seconds if op_seconds[op][here] > 0 else 0.0
+        issued[op] = clock[thread] = max([clock[thread], *read]) + cost
+        for _, there in {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}:
+            if there != here:
+                clock[thread] += cost
+                clock[there] += cost if host.per_device else 0.0
+    rank = {op: float(place) for place, op in enumerate(order)}
+    return [rank[op] for op in range(len(order))], [issued[op] for op in range(len(order))]
+
+
 def make_tasks(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
 ) -> tuple[dict[Name, Task], dict[Copy, Name]]:
@@ -94,7 +137,7 @@ def make_tasks(
     sender: dict[Copy, Name] = {}
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
-        hold = float(cluster.hold_seconds[device]) if seconds > 0 else 0.0
+        hold = float(problem.hold_seconds[device]) if seconds > 0 else 0.0
         tasks["op", op] = Task(("device", device), seconds, hold, (priority[op], op), is_free=seconds == 0)
     for edge, ((u, v), is_control, output) in enumerate(
         zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
@@ -130,14 +173,14 @@ def run(tasks: dict[Name, Task], cluster: Cluster) -> None:
         hold_for_messages(tasks, cluster, ended - before, free_at, now)
         waiting = [task for task in tasks.values() if task.ready >= 0 and task.start < 0]
         for resource in free_at:
-            queue = [task for task in waiting if task.resource == resource]
+            queue = [task for task in waiting if task.resource == resource and task.issued <= now]
             if queue and free_at[resource] <= now:
                 first = min(queue, key=lambda t: (t.order[0], t.ready, t.order[1], t.destination, t.output))
                 first.start, first.finish = now, now + first.seconds
                 free_at[resource] = first.finish + first.hold
         # what started now and took no time ends in another round of this instant
         if not any(task.finish == now and name not in ended for name, task in tasks.items()):
-            later = [task.finish for task in tasks.values()] + list(free_at.values())
+            later = [time for task in tasks.values() for time in (task.finish, task.issued)] + list(free_at.values())
             now = min((time for time in later if time > now), default=now)
 
 

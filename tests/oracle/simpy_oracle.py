@@ -166,7 +166,7 @@ def _tasks(
     ops = []
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
-        hold = float(cluster.hold_seconds[device]) if seconds > 0 else 0.0
+        hold = float(problem.hold_seconds[device]) if seconds > 0 else 0.0
         server = devices[device] if seconds > 0 else None
         ops.append(Task(server, seconds, hold, (urgency[op], op, 0, op), environment.event()))
     copies: dict[Copy, Task] = {}

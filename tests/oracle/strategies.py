@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from envs.timelines.timeline import Timeline
 from graphs.cluster import FREE, Cluster, Device
+from graphs.host import Host
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from tests.oracle.oracle import Result
@@ -53,10 +54,12 @@ def cases(
     plans: int = 3,
     messages: bool | None = None,
     paced: bool = False,
+    host: bool = False,
 ) -> Case:
     """In half of the cases messages hold devices, or as given: then sums of seconds are exact, in any order.
 
-    Transfers take what their links say unless they are `paced`, as in expanded plans.
+    Transfers take what their links say unless they are `paced`, as in expanded plans. With a `host` ops are of all
+    phases.
     """
     ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
     messages = draw(st.booleans()) if messages is None else messages
@@ -69,12 +72,28 @@ def cases(
     pace = draw(paces) if paced else []
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
+    if host:
+        problem = replace(problem, graph=in_phases(draw, problem.graph), host=draw(hosts(exact=messages)))
     return Case(
         replace(problem, op_seconds=seconds, pace=np.array(pace)),
         seconds,
         np.reshape(places, (plans, units)),
         draw(st.sampled_from(("fifo", "longest_path")) | given_orders(ops)),
     )
+
+
+def hosts(*, exact: bool) -> st.SearchStrategy[Host]:
+    """Slower than ops, as fast, faster, or of no cost; of one process, or of one for each device."""
+    return st.builds(Host, st.sampled_from((0.0, 0.125 if exact else 0.1, 0.5, 1.0, 3.0)), st.booleans())
+
+
+def in_phases(draw: st.DrawFn, graph: OpGraph) -> OpGraph:
+    """The same with phases that grow along every edge."""
+    phase = np.array(draw(st.lists(st.sampled_from((0, 1, 1, 2, 3)), min_size=len(graph), max_size=len(graph))))
+    for op in graph.topological_order.tolist():
+        producers = graph.edges[graph.edges[:, 1] == op, 0]
+        phase[op] = max([phase[op], *phase[producers]])
+    return replace(graph, phase=phase)
 
 
 def given_orders(ops: int) -> st.SearchStrategy[Floats]:

@@ -47,6 +47,18 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
         assert timeline.fits == outcomes.fits[plan] == (np.array(expected.peak_bytes) <= memory).all()
 
 
+@thorough
+@given(cases(host=True))
+def test_the_engine_equals_the_oracle_where_a_host_issues_ops(case: Case) -> None:
+    simulator = simulator_of(case)
+    outcomes = simulator.run_batch(case.placements)
+    for plan in range(len(case.placements)):
+        expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.order)
+        check_times(simulator.timeline(case.placements[plan]), expected)
+        assert outcomes.peak_bytes[plan].tolist() == expected.peak_bytes
+        assert starts_without_memory(simulator, case.placements[plan]) == expected.start
+
+
 @pytest.mark.parametrize("priority", ["fifo", "longest_path"])
 @pytest.mark.parametrize(("shared_out", "multicast"), [(False, False), (True, False), (True, True)])
 def test_the_engine_equals_the_oracle_on_larger_graphs(priority: str, shared_out: bool, multicast: bool) -> None:

@@ -139,7 +139,7 @@ def test_every_op_is_in_one_part_of_its_unit(seed: int, ops: int) -> None:
 
 def slow_sweeps(problem: Problem, placement: Ints) -> tuple[list[float], list[float]]:
     """(ops,) the earliest start and the path to the end, with all transfers, by recursion."""
-    graph, cluster, seconds = problem.graph, problem.cluster, costs_of(problem).busy_seconds(problem.cluster)
+    graph, cluster, seconds = problem.graph, problem.cluster, costs_of(problem).busy_seconds(problem)
     edges = [(int(a), int(b)) for a, b in graph.edges]
 
     def transfer(producer: int, consumer: int) -> float:

@@ -121,7 +121,7 @@ def _seconds(written: Expansion, device: int) -> Floats:
     work = np.flatnonzero(written.role == Role.WORK)
     end = np.zeros(len(written.given.graph))
     np.maximum.at(end, written.origin[work], timeline.finish[work])
-    launch = float(written.problem.cluster.hold_seconds[device])
+    launch = float(written.problem.hold_seconds[device])
     order = np.argsort(end, kind="stable")
     found, before = np.zeros(len(end)), 0.0
     for op, now in zip(order.tolist(), end[order].tolist(), strict=True):

@@ -142,7 +142,12 @@ class LayerGrain:
     def _kind(self) -> Ints:
         """(devices,) which of them are equally fast."""
         cluster = self.problem.cluster
-        holds = (cluster.hold_seconds, cluster.message_seconds, cluster.message_seconds_per_byte, cluster.pass_seconds)
+        holds = (
+            self.problem.hold_seconds,
+            cluster.message_seconds,
+            cluster.message_seconds_per_byte,
+            cluster.pass_seconds,
+        )
         seconds = np.vstack([costs_of(self.problem).op_seconds, *holds])
         return np.unique(seconds, axis=1, return_inverse=True)[1].ravel()
 

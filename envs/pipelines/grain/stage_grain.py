@@ -1,6 +1,7 @@
 """Stage grain: a plan's stages as one op for each phase, for planners that judge thousands of candidates.
 
-Of each stage there are at most these ops, with the seconds of all ops that they stand for, launches included:
+Of each stage there are at most these ops, with the seconds of all ops that they stand for, launches included, or those
+for which a host issues these, whichever are more:
 
     forward     its output is what the stage keeps for its backward pass
     backward    the part of its backward pass that earlier stages wait for
@@ -93,17 +94,18 @@ class StageGrain:
             nothing, edges, control, weights, uses, np.array(PHASES)[part[source]], frozen=frozen, held=self._held,
         )  # fmt: skip
         memory = WeightMemory(held, np.append(self._makes_gradients, np.zeros(len(parcels), np.bool_)), gradients)
-        return self.shared(replace(self.problem, graph=graph, op_seconds=None, memory=memory), 1.0)
+        return self.shared(replace(self.problem, graph=graph, op_seconds=None, memory=memory, host=None), 1.0)
 
     def shared(self, coarse: Problem, share: float) -> Problem:
         """The coarse problem of a share of the batch."""
         given = self.part_of(self.problem, share)
-        launch, ops = given.cluster.hold_seconds, len(coarse.graph)
+        launch, ops = coarse.hold_seconds, len(coarse.graph)
         assert given.op_seconds is not None
-        busy = Costs(given.op_seconds).busy_seconds(given.cluster)
+        busy = Costs(given.op_seconds).busy_seconds(given)
+        issuing = np.where(given.op_seconds > 0, 0.0 if given.host is None else given.host.seconds, 0.0)
         seconds = np.zeros((ops, len(launch)))
-        for device, column in enumerate(busy.T):
-            seconds[:, device] = np.bincount(self._op, column, minlength=ops)
+        for device, columns in enumerate(zip(busy.T, issuing.T, strict=True)):
+            seconds[:, device] = np.maximum(*(np.bincount(self._op, each, minlength=ops) for each in columns))
         seconds = np.where(seconds > 0, np.maximum(seconds - launch, 0.0), 0.0)  # the last is held after the stage op
         (op, output), made_bytes = self._kept.T, given.graph.made_bytes
         part_of_op = self._keys % len(PARTS)

@@ -75,7 +75,7 @@ class RolloutLayout(NamedTuple):
         """
         graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
         count = len(units)
-        seconds = costs.busy_seconds(cluster)
+        seconds = costs.busy_seconds(problem)
         unit_seconds = units.summed(seconds)
         rank = np.zeros(count)  # of a unit that of its most urgent op, by the longest path from there to the step's end
         np.maximum.at(rank, graph.units, SchedulingTasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())

@@ -87,7 +87,7 @@ class Precedence:
         paths = Paths(
             producer, consumer, ~graph.control[edges], graph.carried_bytes[edges].astype(np.float64),
             np.array(graph.units), np.argsort(-rule, kind="stable"),
-            np.ascontiguousarray(costs.busy_seconds(problem.cluster)), latency, per_byte,
+            np.ascontiguousarray(costs.busy_seconds(problem)), latency, per_byte,
         )  # fmt: skip
         scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
         return cls(Parts.of(graph), rule, paths, scale)

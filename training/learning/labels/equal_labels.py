@@ -31,7 +31,7 @@ MOST = 8  # placements that are rated to choose one label
 def renamings(problem: Problem, placement: Ints) -> Ints:
     """(renamings, units) the placement, (units,), where two sets of equal devices change places."""
     cluster, allowed = problem.cluster, problem.allowed
-    seconds = costs_of(problem).busy_seconds(cluster)
+    seconds = costs_of(problem).busy_seconds(problem)
     same = interchangeable(cluster, seconds)
     found = []
     for one, other in combinations([np.flatnonzero(same == first) for first in np.unique(same)], 2):

@@ -1,0 +1,52 @@
+"""What resources do that run no task, and which of them may start one at this instant."""
+
+from __future__ import annotations
+
+from envs.simulation.blueprint import NONE, Blueprint, Index
+from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.queues import push, withdraw_event
+from envs.simulation.run import STARTING, Run
+
+# what a resource does that runs no task; DUE: it may start one at this instant; UNISSUED: it waits until its next op
+# has been issued, and RECALLED is one of these that is due
+IDLE, HELD, UNISSUED, RECALLED, DUE = NONE, NONE - 1, NONE - 2, NONE - 3, NONE - 4
+STARTED = -1.0  # in place of seconds
+
+
+@inlined
+def make_due(run: Run, where: Index) -> None:
+    """A resource that ran nothing, or has ended it, may start a task."""
+    run.resources[where].running = DUE
+    add_due(run, where)
+
+
+@inlined
+def add_due(run: Run, where: Index) -> None:
+    """Let a resource be looked at, once all ends of this instant have been applied."""
+    run.due[run.counters[STARTING]] = where
+    run.counters[STARTING] += 1
+
+
+@subroutine
+def recall(run: Run, where: Index) -> None:
+    """A device that waits for its next op to be issued has to decide again."""
+    run.resources[where].running = RECALLED
+    add_due(run, where)
+
+
+@subroutine
+def take_back(blueprint: Blueprint, run: Run, where: int, head: int, tail: int) -> tuple[int, int]:
+    """Queue again what was to start at the end of a hold. Returns the new window of events."""
+    resource = run.resources[where]
+    resource.since = run.tasks[resource.running].start
+    push(blueprint, run.tasks, resource, resource.running)
+    return withdraw_event(run.events, head, tail, where)
+
+
+@subroutine
+def settle(run: Run, now: float) -> None:
+    """What was to start at this instant has started, whatever becomes ready in its further rounds."""
+    for where in range(len(run.resources)):
+        resource = run.resources[where]
+        if resource.since == now and resource.running < DUE:
+            resource.since = STARTED

@@ -1,0 +1,119 @@
+"""Issuing: when the threads of a host have issued each op, before which it cannot start.
+
+A placement is run by one process, as PyTorch runs a user's loop. Its thread issues the forward pass for all devices;
+then autograd has a thread for each, which issues an op once the other threads have issued what it reads, whether that
+has been computed or not; at last one thread issues the updates. Any other plan is run by a process for each device,
+whose ops one thread issues, and none waits for those of others:
+
+    placement      main thread  |a b c|                |update ...      a copy, or c -> d, is a launch more
+                   of gpu:0           |c.grad a.grad|
+                   of gpu:1           |...... b.grad|                   b.grad reads c.grad
+
+    other plans    of gpu:0     |F0 F1 B0 B1 update|                    also for a message that it receives
+                   of gpu:1     |F0 B0 F1 B1 update|
+
+Each thread issues the ops of least priority first, in other plans as soon as all that they wait for has been issued;
+of equal ones the first in topological order. Devices and channels take first what was issued first. An op that takes
+time, and each message that it sends to another device, takes `Host.seconds` of its thread; what takes no time costs
+none, nor do its messages, which are steps of collectives and slices. A message starts when its op has ended, and never
+waits for its own launch. Threads never wait for devices: CUDA's queues hold about a thousand launches.
+"""
+
+from __future__ import annotations
+
+from envs.simulation.blueprint import NONE, Blueprint
+from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.run import Run
+from graphs.op_graph import Phase
+
+BACKWARD = int(Phase.BACKWARD)
+
+
+@subroutine
+def issue_all(blueprint: Blueprint, run: Run) -> None:
+    """Write when each op has been issued, in seconds, and as its priority how many were issued before it."""
+    _sort(blueprint, run)
+    for device in range(len(run.clocks)):
+        run.clocks[device] = 0.0
+        run.seen[device] = NONE
+    for op in range(len(run.earliest)):
+        run.earliest[op] = 0.0
+    turn = 0
+    for place in range(len(run.order)):
+        op = int(run.order[place])
+        task, cost = run.tasks[op], blueprint.host_seconds
+        task.priority = place
+        if not blueprint.per_device and blueprint.issue[op].turn != turn:
+            turn = int(blueprint.issue[op].turn)
+            _end_turn(run)
+        here = task.destination
+        thread = here if blueprint.per_device or turn == BACKWARD else 0
+        if task.seconds == 0.0:
+            cost = 0.0
+        at = max(run.clocks[thread], run.earliest[op]) + cost
+        run.issued[op] = run.clocks[thread] = at
+        edges = blueprint.ops[op]
+        if not blueprint.per_device and turn == BACKWARD:
+            for edge in range(edges.out_start, edges.out_end):
+                consumer = blueprint.edges[edge].consumer
+                run.earliest[consumer] = max(run.earliest[consumer], at)
+        if cost > 0.0 and len(run.clocks) > 1:
+            for edge in range(edges.out_start, edges.control_start):
+                there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
+                if there != here and run.seen[there] != output:
+                    run.seen[there] = output
+                    run.clocks[thread] += cost
+                    if blueprint.per_device:
+                        run.clocks[there] += cost
+
+
+@inlined
+def _end_turn(run: Run) -> None:
+    """What is issued next follows all that any thread has issued."""
+    latest = 0.0
+    for device in range(len(run.clocks)):
+        latest = max(latest, run.clocks[device])
+    for device in range(len(run.clocks)):
+        run.clocks[device] = latest
+
+
+@inlined
+def _sort(blueprint: Blueprint, run: Run) -> None:
+    """Bring the ops in the order of issue: they are in it unless priorities have changed since the last run."""
+    for place in range(1, len(run.order)):
+        if _is_before(blueprint, run.order[place], run.order[place - 1]):
+            _merge_sort(blueprint, run)
+            break
+
+
+@subroutine
+def _merge_sort(blueprint: Blueprint, run: Run) -> None:
+    """From short sorted parts to long ones: nothing is allocated."""
+    count, width = len(run.order), 1
+    while width < count:
+        for place in range(count):
+            run.unsorted[place] = run.order[place]
+        for first in range(0, count, 2 * width):
+            one, middle = first, min(first + width, count)
+            other, end = middle, min(first + 2 * width, count)
+            for place in range(first, end):
+                takes_other = one == middle or (
+                    other < end and _is_before(blueprint, run.unsorted[other], run.unsorted[one])
+                )
+                if takes_other:
+                    run.order[place] = run.unsorted[other]
+                    other += 1
+                else:
+                    run.order[place] = run.unsorted[one]
+                    one += 1
+        width *= 2
+
+
+@inlined
+def _is_before(blueprint: Blueprint, one: int, other: int) -> bool:
+    mine, its = blueprint.issue[one], blueprint.issue[other]
+    if mine.turn != its.turn:
+        return bool(mine.turn < its.turn)
+    if blueprint.ops[one].priority != blueprint.ops[other].priority:
+        return bool(blueprint.ops[one].priority < blueprint.ops[other].priority)
+    return bool(mine.position < its.position)

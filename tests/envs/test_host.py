@@ -1,0 +1,130 @@
+"""A host that issues ops: a step is bound by the host or by the devices, and nothing changes without one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
+from envs.simulation.bounds import lower_bound
+from envs.simulation.simulator import Simulator, simulate
+from evaluation.records.identity import problem_digits
+from graphs.cluster import Cluster, Device
+from graphs.foundation.errors import InputError
+from graphs.host import EAGER, Host, host_of
+from graphs.op_graph import Floats, OpGraph
+from graphs.problem import Problem
+from tests.oracle.strategies import Case, cases
+from tests.oracle.test_oracle import brief, simulator_of
+
+LAUNCH = 0.25
+
+
+def chain(seconds: Floats, phases: list[int] | None = None, *, devices: int = 2, host: Host | None = None) -> Problem:
+    """A chain of ops on equal devices with launches, and with links that take no time."""
+    ops = len(seconds)
+    nothing = np.zeros(ops)
+    edges = np.column_stack([np.arange(ops - 1), np.arange(1, ops)])
+    graph = OpGraph(
+        "chain", tuple(f"op{i}" for i in range(ops)), ("any",) * ops, nothing, nothing, nothing, edges,
+        phase=np.array(phases or [0] * ops),
+    )  # fmt: skip
+    device = Device("", "gpu", 1.0, 1.0, np.inf, LAUNCH)
+    cluster = Cluster.uniform("two", device, devices, latency=0.0, bandwidth=np.inf, shared_out=False)
+    return Problem(graph, cluster, op_seconds=np.repeat(np.asarray(seconds)[:, None], devices, axis=1), host=host)
+
+
+def starts(problem: Problem, placement: list[int]) -> list[float]:
+    found: list[float] = Simulator(problem).timeline(placement).start.tolist()
+    return found
+
+
+def test_a_step_of_short_ops_takes_what_the_host_takes_and_the_last_op() -> None:
+    problem = chain(np.full(10, 0.5), host=Host(2.0))
+    assert starts(problem, [0] * 10) == [2.0 * (op + 1) for op in range(10)]
+    assert Simulator(problem).run([0] * 10).step_seconds == 10 * 2.0 + 0.5
+
+
+def test_a_step_of_long_ops_waits_for_the_first_launch_only() -> None:
+    problem = chain(np.full(10, 2.0), host=Host(0.5))
+    assert Simulator(problem).run([0] * 10).step_seconds == 0.5 + 10 * 2.0  # and no launch of the device's own
+    assert Simulator(replace(problem, host=None)).run([0] * 10).step_seconds == 10 * 2.0 + 9 * LAUNCH
+
+
+def test_one_thread_issues_to_both_devices_and_their_copies() -> None:
+    host = Host(1.0)
+    assert starts(chain(np.full(4, 0.5), host=host), [0, 0, 1, 1]) == [1, 2, 4, 5]  # the copy is the third launch
+    assert starts(chain(np.full(4, 0.5), host=host), [0, 1, 0, 1]) == [1, 3, 5, 7]
+
+
+def test_autograd_has_a_thread_for_each_device_and_updates_follow_both() -> None:
+    graph = chain(np.full(7, 0.5), [0, 0, 1, 1, 1, 2, 2], host=Host(1.0))
+    edges = np.array([[0, 1], [1, 2], [1, 3], [1, 4], [2, 5], [4, 6]])  # of op2 and op3 on one device, op4 on another
+    control = np.array([True] * 6)
+    problem = replace(graph, graph=replace(graph.graph, edges=edges, control=control))
+    assert starts(problem, [0, 0, 0, 0, 1, 0, 1]) == [1, 2, 3, 4, 3, 5, 6]
+
+
+def test_a_backward_op_is_issued_after_what_it_reads_on_another_device() -> None:
+    problem = chain(np.full(4, 0.5), [0, 1, 1, 1], host=Host(1.0))
+    assert starts(problem, [0, 0, 0, 1]) == [1, 2, 3, 4]
+
+
+def test_replicas_are_issued_by_a_process_each() -> None:
+    problem = chain(np.full(10, 0.5), host=Host(2.0))
+    apart = Plan(((0, 1),) * 10, schedule=Schedule(micro_batches=1))
+    found = simulate(problem, apart)
+    assert found.problem.host == Host(2.0, per_device=True)
+    assert found.step_seconds == 10 * 2.0 + 0.25  # both threads at once
+
+
+def test_an_op_that_takes_no_time_costs_no_launch() -> None:
+    assert starts(chain(np.array([0.5, 0.0, 0.5]), host=Host(1.0)), [0, 0, 0]) == [1.0, 1.5, 2.0]
+
+
+@brief
+@given(cases(host=True))
+def test_orders_one_by_one_and_together_give_the_same_bits(case: Case) -> None:
+    simulator = simulator_of(case)
+    plans, ops = len(case.placements), len(case.problem.graph)
+    orders = np.random.default_rng(ops).integers(0, 3, (plans, ops)).astype(float)
+    process = replace(case.problem, host=Host(1.0))  # the order of more than one is not searched
+    together = Simulator(process).run_ordered(case.placements, orders)
+    for plan, order in enumerate(orders):
+        alone = Simulator(process, order=order).run(case.placements[plan])
+        assert alone.step_seconds == together.step_seconds[plan]
+        assert alone.peak_bytes.tolist() == together.peak_bytes[plan].tolist()
+    assert np.array_equal(simulator.seconds(case.placements), simulator.run_batch(case.placements).step_seconds)
+
+
+@brief
+@given(cases(host=True))
+def test_bounds_hold_with_a_host(case: Case) -> None:
+    bound = lower_bound(case.problem)
+    assert (simulator_of(case).seconds(case.placements) >= bound * (1 - 1e-12)).all()
+
+
+def test_results_with_a_host_are_others() -> None:
+    problem = chain(np.full(3, 1.0))
+    hosts = (None, Host(1e-5), Host(2e-5))
+    assert len({problem_digits(replace(problem, host=host)) for host in hosts}) == 3
+
+
+def test_hosts_are_said_by_name_or_by_time() -> None:
+    assert host_of("eager") == Host(EAGER)
+    assert host_of("30us") == Host(30e-6)
+    assert host_of("none") is None
+    with pytest.raises(InputError, match=r"host 'fast': expected eager, none, or the time .* such as 30us"):
+        host_of("fast")
+    with pytest.raises(InputError, match=r"a host takes -1.0 seconds"):
+        Host(-1.0)
+
+
+def test_a_host_of_cpus_is_refused() -> None:
+    problem = chain(np.full(3, 1.0))
+    cpu = replace(problem.cluster.devices[1], name="cpu:0", kind="cpu")
+    cluster = replace(problem.cluster, devices=(problem.cluster.devices[0], cpu))
+    with pytest.raises(InputError, match=r"'cpu:0' of cluster 'two' runs ops in the thread that issues them"):
+        replace(problem, cluster=cluster, host=Host(1e-5))
