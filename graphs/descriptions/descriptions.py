@@ -213,9 +213,11 @@ class _Describer:
 
     # ---- updates -----------------------------------------------------------------------------------------
 
-    def _update(self, op: int, forward: int, found: FactoredOp) -> Described:
+    def _update(self, op: int, forward: int, found: FactoredOp) -> Described | None:
         numbers, owned = self.factored.signatures.numbers(forward), self.factored.gradients_of(op)
         if self.graph.phase[op] == Phase.REFRESH:
+            if any(self.factored.ops[int(self.graph.mirror[update])] is None for update in self.producers[op]):
+                return None  # nobody knows what the update makes
             owned = self._refreshed(op, numbers)
         key = id(found), "update", tuple(owned)
         if key not in self._shared:

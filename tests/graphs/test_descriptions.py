@@ -1,8 +1,14 @@
 """Descriptions of captured training steps: every op reads what its producers make, at the place where they make it."""
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from envs.simulation.simulator import simulate
+from graphs.capture.forward import capture
+from graphs.capture.training_step import training_step
 from graphs.described import Described, Source
 from graphs.descriptions.descriptions import descriptions_of, updated_weights
 from graphs.files.load import load_cluster, load_graph
@@ -111,6 +117,18 @@ def test_what_is_not_described_is_read_as_one_output() -> None:
             if source is not None and source.op >= 0:
                 read = described[source.op]
                 assert source.result < (1 if read is None else len(read.operator.writes))
+    problem = Problem(graph, load_cluster("v100x2"))
+    assert simulate(problem, TensorParallel().place(problem).plan).step_seconds > 0
+
+
+def test_what_brings_a_weight_from_an_update_without_a_description_has_none() -> None:
+    """Spectral norm reads a weight in a product of a matrix and a vector, which nothing describes, and divides it."""
+    model = spectral_norm(nn.Linear(8, 8))
+    graph = training_step(capture(model, (torch.rand(4, 8),), name="spectral norm"))
+    described = descriptions_of(graph)
+    brought = np.flatnonzero(graph.phase == Phase.REFRESH)
+    assert len(brought) > 1
+    assert [described[op] for op in brought] == [None] * len(brought)
     problem = Problem(graph, load_cluster("v100x2"))
     assert simulate(problem, TensorParallel().place(problem).plan).step_seconds > 0
 
