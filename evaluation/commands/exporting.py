@@ -60,6 +60,7 @@ def export(
         training: the plan is for a training step; without it, for a forward pass.
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate under, in place of the plan's own order.
+        host: what it costs to issue ops, as `place` takes it.
 
     """
     several = to == "chakra"

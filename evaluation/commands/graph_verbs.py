@@ -222,6 +222,8 @@ def place(
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
             `longest_path`, unless given, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`.
+        host: seconds of a thread that issues ops for each of them, in place of devices' own launches: `eager` for
+            PyTorch without compilation, a time such as `30us`, or `none`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
             pass; or `max-load`, the load of the busiest device when samples are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
@@ -276,6 +278,7 @@ def fits(
         micro_batches: equal parts of the batch, for all plans that have such.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
+        host: what it costs to issue ops, as `place` takes it.
 
     """
     from evaluation.commands.load_placer import load_placer, with_micro_batches
@@ -322,6 +325,7 @@ def simulate(
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and
             `longest_path` if it has none.
+        host: what it costs to issue ops, as `place` takes it.
         objective: what to report in addition to the step time, as `place` takes it: of plans in stages and
             micro-batches, too.
         robust: report noise and contention, as `place` does.

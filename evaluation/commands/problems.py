@@ -18,6 +18,7 @@ from graphs.files.load import load_cluster, load_clusters, load_graph, load_suit
 from graphs.files.suites import suite_specs
 from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
+from graphs.host import host_of
 from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.optimizers import check_optimizer
 from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
@@ -79,6 +80,7 @@ def asked_problems(
         check_optimizer(optimizer)
     if batch is not None:
         check_samples(batch)
+    host = host_of(options.get("host", "none"))
     load_objective(objective)  # refused here if there is no such objective
     check_cost_model(cost_model)
     rule = order_of(options.get("order", AUTO))
@@ -104,7 +106,7 @@ def asked_problems(
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
-        return [replace(problem, objective=objective, order=rule) for problem in done]
+        return [replace(problem, objective=objective, order=rule, host=host) for problem in done]
 
     return problems
 

@@ -101,6 +101,7 @@ def compare(
         training: compare on training steps; without it, on forward passes.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
+        host: what it costs to issue ops, as `place` takes it.
         objective: what to minimise, as `place` takes it; in JSON the `max-load` is in milliseconds, too.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among; several need the extra `cluster`.
@@ -124,7 +125,7 @@ def compare(
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
-        precision=options["precision"], cost_model=options["cost_model"], order=options["order"],
+        precision=options["precision"], host=options["host"], cost_model=options["cost_model"], order=options["order"],
         objective=options["objective"], batch=options["batch"], training=options["training"],
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import placelab
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from envs.simulation.bounds import lower_bound
@@ -110,6 +111,20 @@ def test_results_with_a_host_are_others() -> None:
     problem = chain(np.full(3, 1.0))
     hosts = (None, Host(1e-5), Host(2e-5))
     assert len({problem_digits(replace(problem, host=host)) for host in hosts}) == 3
+
+
+def test_verbs_take_a_host() -> None:
+    """Both simulate what the engine simulates of a problem with that host."""
+    model, cluster = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "p100:devices=2"
+    placed = placelab.place(model, cluster=cluster, placer="round_robin", host="30us")
+    problem = placed.timeline.problem
+    assert problem.host == Host(30e-6)
+    alone = simulate(replace(problem, host=None), placed.result.plan).step_seconds
+    assert placed.record.step_seconds == simulate(problem, placed.result.plan).step_seconds > alone
+    again = placelab.simulate(model, placed.result.plan, cluster=cluster, host="30us")
+    assert again.record.step_seconds == placed.record.step_seconds
+    with pytest.raises(InputError, match="leave out the host"):
+        placelab.place(model, cluster="cpu_gpu", host="eager")
 
 
 def test_hosts_are_said_by_name_or_by_time() -> None:
