@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import graphs.capture.forward
+import graphs.capture.casting
 import placelab
 from evaluation.commands import command_line
 from graphs.capture.cache import without_cache
@@ -53,7 +53,7 @@ def test_with_no_cache_a_model_is_captured_again(
     def never(example: Example) -> None:
         raise InputError(f"{example.name} is captured")
 
-    monkeypatch.setattr(graphs.capture.forward, "traced_example", never)
+    monkeypatch.setattr(graphs.capture.casting, "traced_example", never)
     assert output(capsys, "show", SPEC) == first
     with pytest.raises(InputError, match="is captured"):
         VERBS["show"](SPEC, cache=False)

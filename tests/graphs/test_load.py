@@ -77,7 +77,7 @@ def test_a_users_callable() -> None:
     ],
 )
 def test_what_is_no_graph(what: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphs.capture.forward.traced_example", never)
+    monkeypatch.setattr("graphs.capture.casting.traced_example", never)
     for refuse in (load_graph, graph_source):
         with pytest.raises(InputError, match=sentence) as caught:
             refuse(what)
@@ -90,7 +90,7 @@ def never(*args: object, **keywords: object) -> None:
 
 @pytest.mark.parametrize("groups", [0, -1, 1.5, "8"])
 def test_wrong_groups_are_refused_before_anything_is_captured(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphs.capture.forward.traced_example", never)
+    monkeypatch.setattr("graphs.capture.casting.traced_example", never)
     with pytest.raises(InputError, match=r"cannot make .* op groups; ask for at least 1"):
         load_graph(SMALL, groups=groups)
 
@@ -98,7 +98,7 @@ def test_wrong_groups_are_refused_before_anything_is_captured(groups: Any, monke
 def test_all_of_several_graphs_are_checked_and_none_is_captured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphs.capture.forward.traced_example", never)
+    monkeypatch.setattr("graphs.capture.casting.traced_example", never)
     save_graph(random_graph(5, 1), file := tmp_path / "r.graph.json")
     graph_sources([SMALL, file, random_graph(5, 2), f"{USER_FILE}:two_towers"])
     with pytest.raises(InputError, match="unknown knob 'layer'"):
