@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused_before_a_model_is_captured(run: Path, monkeyp
     def never(*_: object, **__: object) -> None:
         raise AssertionError("captured")
 
-    monkeypatch.setattr("graphs.capture.forward.capture", never)
+    monkeypatch.setattr("graphs.capture.casting.traced_in", never)
     for changed, sentence in (
         ({"cluster": "p101x2"}, "unknown cluster 'p101x2'"),
         ({"optimizer": "adm"}, "unknown optimizer 'adm'"),
