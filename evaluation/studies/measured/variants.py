@@ -28,4 +28,5 @@ VARIANTS = (
     Variant("as by default"),
     Variant("typical shares", TYPICAL),
     Variant("typical shares, 35 us a launch", TYPICAL, device={"launch": "35us"}),
+    Variant("typical shares, a host of 35 us an op", {**TYPICAL, "host": "eager"}),
 )
