@@ -208,9 +208,8 @@ def place(
         plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
             micro-batches, recomputation and divided ops as well, by the placer `planner`.
         budget: how many placements may be simulated; 0 for the policy's own. With `plans=all` as many other plans, too.
-        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, and `modules`
-            those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
-            on the devices of its own file.
+        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, `modules` those
+            of each module together, as exports need. 256 unless given, and none for a workload on its own devices.
         optimizer: whose state occupies memory: sgd, momentum, adam or adam8bit; none if weights include all of it.
         precision: that of training: `bf16`, `bf16-mixed`, `fp16`, `tf32` and others; the model's own unless given.
         batch: samples of a step in place of the model's own; measured times are taken to be in proportion. Of a file
@@ -222,8 +221,7 @@ def place(
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
             `longest_path`, unless given, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`.
-        host: seconds of a thread that issues ops for each of them, in place of devices' own launches: `eager` for
-            PyTorch without compilation, a time such as `30us`, or `none`.
+        host: what it costs to issue an op: `eager`, for PyTorch without compilation, a time such as `30us`, or `none`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
             pass; or `max-load`, the load of the busiest device when samples are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
@@ -323,8 +321,7 @@ def simulate(
         training: the plan is for a training step; without it, for a forward pass.
         micro_batches: equal parts of the batch that follow one another, in place of those of the plan.
         cost_model: what ops cost, as `place` takes it.
-        order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and
-            `longest_path` if it has none.
+        order: the rule to simulate the plan under; without it, the plan's own, and `longest_path` if it has none.
         host: what it costs to issue ops, as `place` takes it.
         objective: what to report in addition to the step time, as `place` takes it: of plans in stages and
             micro-batches, too.

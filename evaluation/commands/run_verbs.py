@@ -95,8 +95,7 @@ def compare(
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         precision: that of training, as `place` takes it.
-        micro_batches: equal parts of the batch, for all placers that plan such and do not say how many; others are
-            compared as they are.
+        micro_batches: equal parts of the batch, for placers that plan such and do not say how many.
         batch: samples of a step, as `place` takes it.
         training: compare on training steps; without it, on forward passes.
         cost_model: what ops cost, as `place` takes it.
