@@ -55,7 +55,7 @@ class Route(NamedTuple):
 
 
 def all_reduce_seconds(cluster: Cluster, devices: Sequence[int], sum_bytes: float) -> float:
-    """How long NCCL takes to sum up so many bytes of each of some devices, if nothing else uses their links."""
+    """How long NCCL takes to sum up a tensor of each of some devices, if nothing else uses their links."""
     route = route_of(cluster, tuple(devices))
     return float(collective_seconds(route.latency, np.array([sum_bytes * route.per_byte]))[0])
 
@@ -63,7 +63,7 @@ def all_reduce_seconds(cluster: Cluster, devices: Sequence[int], sum_bytes: floa
 def collective_seconds(latency: Floats | float, busiest: Floats) -> Floats:
     """(collectives,) seconds; none where links take no time.
 
-    The latency is that of the links that follow one another; the busiest channel needs so many seconds for its bytes.
+    The latency is that of the links that follow one another; the busiest channel takes the time of its bytes.
     """
     least = np.full(len(busiest), np.inf)
     for start, step, share in PROTOCOLS.values():

@@ -22,7 +22,7 @@ from envs.running.same_draws import SameDraws
 TOLERANCE = 1e-3
 """The largest relative difference that counts as rounding: ten times what was found in our tests. (Our choice.)"""
 ROUNDINGS = 8.0
-"""Of a number of lower precision, such as bfloat16: so many counts as rounding, if that is more. (Our choice.)"""
+"""Roundings of a number of lower precision, such as bfloat16, that are tolerated, if that is more. (Our choice.)"""
 FLOOR = 0.01
 """Of the largest number of all tensors of a kind: to this, differences in tensors of smaller numbers are relative.
 

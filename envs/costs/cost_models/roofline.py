@@ -29,7 +29,7 @@ class Roofline:
     """The roofline model (Williams et al. 2009), at the devices' full speeds or at the shares that kinds of ops reach.
 
     Seconds = max(flops / (flops_per_second x share), bytes_accessed / (bytes_per_second x share)), where the FLOP/s are
-    the peak in the precision in which the op multiplies (`OpGraph.precisions`). On a device of which that is not known
+    the peak in the precision in which the op multiplies (`OpGraph.precisions`). Where the device has no such peak,
     it is the peak in single precision, and a warning says so. The time to launch an op is not included: the simulator
     adds `Device.launch_seconds` after each op. Recorded times (`OpGraph.measured_seconds`) are not read.
     """

@@ -4,7 +4,7 @@
 
 FOLDER has `steps.csv` and `collectives.csv`, numbers that others measured and published, each row with its source. Rows
 are predicted with the public API where they can be said, in an order by hash of their group, until `--minutes` are up;
-the same command goes on. Predictions are of the code as it was: after a change, name another folder.
+the same command resumes. Predictions are of the code as it was: after a change, name another folder.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Errors:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Errors:
-        """Of so many, which may be none."""
+        """Of these errors, of which there may be none."""
         return cls(tuple(values))
 
     @property
@@ -108,7 +108,7 @@ class VariantFindings:
         return {name: Errors.of(found[name]) for name in sorted(found, key=lambda name: (-len(found[name]), name))}
 
     def tables(self) -> dict[str, dict[str, Errors]]:
-        """Of seconds, by GPU, kind of plan and source; beside the sources the rows that may set constants."""
+        """Of seconds, by GPU, kind of plan and source; next to the sources, the rows that may set constants."""
         by_source = self.errors(lambda row: row.source)
         if self.setting:
             name = f"{self.setting[0].row.source}, groups that may set constants"
