@@ -100,7 +100,7 @@ class GPipe(Named):
         return Plan(tuple(several[stage] for stage in stages), schedule=schedule)
 
     def _most(self, graph: OpGraph, most: int, ranks: Ranks) -> int:
-        """At most so many micro-batches, which divide the samples, and which the order takes if it takes any."""
+        """The most micro-batches, up to `most`, that divide the samples and suit the order, if any do."""
         dividing = most_that_divide(graph, most, self.replicas)
         counts = (each for each in range(dividing, 0, -1) if graph.samples % (each * self.replicas) == 0)
         return next((each for each in counts if takes(self.order, ranks, each)), dividing)

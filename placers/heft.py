@@ -65,7 +65,7 @@ class IdleTime:
         self._ends = [np.inf]
 
     def earliest(self, ready: float, seconds: float) -> float:
-        """The earliest start, not before `ready`, of an op that takes so many seconds; `ready` if it takes none."""
+        """The earliest start, not before `ready`, of an op that takes `seconds`; `ready` if it takes none."""
         if seconds == 0:
             return ready
         gap = bisect_left(self._ends, ready)

@@ -27,7 +27,7 @@ Grain = Literal["stages", "ops"]
 
 @dataclass(eq=False)
 class PipelineProblem:
-    """A problem, its layers, at most so many, and what a step takes on one device.
+    """A problem, its layers, and what a step takes on one device.
 
     Raises InputError for a graph whose ops are bound to devices: a stage runs whole layers.
     """

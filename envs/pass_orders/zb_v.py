@@ -16,7 +16,7 @@ from graphs.foundation.by_name import Named
 
 @dataclass(frozen=True)
 class ZeroBubbleV(Named):
-    """Fewer than 2 P - 1 micro-batches run as the first ones of so many, which fill the pipeline."""
+    """Fewer than 2 P - 1 micro-batches run as the first of 2 P - 1, which fill the pipeline."""
 
     def passes(self, ranks: Ranks, micro_batches: int) -> Passes:
         """Of each rank its passes. Raises InputError unless the stages of rank r of P are r and 2 P - 1 - r."""

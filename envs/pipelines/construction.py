@@ -101,7 +101,7 @@ class Actions:
 
 
 class Construction:
-    """One pipeline under way, over so many layers and devices; `take` decides what `decision` says.
+    """One pipeline under way, over `layers` and `devices`; `take` decides what `decision` says.
 
     `samples` are those of a step, 0 if that is not known: micro-batches and replicas divide them. Orders of passes that
     run weight gradients apart are possible if the graph keeps them apart. `usable` are the devices for stages, all
@@ -249,18 +249,18 @@ class Construction:
         return [self.actions.keep, self.actions.recompute] if self.is_training else [self.actions.keep]
 
     def _divides(self, replicas: int) -> bool:
-        """Whether so many replicas can share what a stage computes."""
+        """Whether what a stage computes can be divided among `replicas`."""
         if self.sharing == "turns":
             return self.micro_batches % replicas == 0
         return self.samples // self.micro_batches % replicas == 0
 
     def _reachable(self, stages: int, free: int) -> list[PipelineShape]:
-        """The shapes that so many stages, on devices of their own, and so many free devices can still become."""
+        """The shapes still possible with `stages` on devices of their own and `free` devices."""
         shapes = self._shapes(self.order, self.micro_batches)
         return [shape for shape in shapes if stages <= shape.ranks <= stages + free]
 
     def _fewest_after(self, stages: int, free: int) -> int:
-        """At least so many stages must follow these; more than there are layers if nothing can."""
+        """The smallest number of stages that must follow; more than there are layers if nothing can."""
         return min((shape.stages - stages for shape in self._reachable(stages, free)), default=self.layers)
 
     def _laps(self, stages: int) -> list[PipelineShape]:

@@ -124,7 +124,7 @@ def _across(problem: Problem, position: Ints) -> tuple[Floats, Floats]:
 
 
 def _joined(seconds: Floats, crossing: Floats, most: int) -> Ints:
-    """(positions,) the layer of each, of at most so many that take about equal time, cut where least crosses.
+    """(positions,) the layer of each, of at most `most` that take about equal time, cut where least crosses.
 
     `crossing` are bytes that cross after each position.
     """

@@ -20,7 +20,7 @@ MOST_LAPS = 4  # ours; more stages on each device than this are not offered
 
 
 class PipelineShape(NamedTuple):
-    """So many stages on so many ranks."""
+    """The number of stages, and of the ranks that run them."""
 
     ranks: int
     stages: int

@@ -35,7 +35,7 @@ def shards(mesh: Mesh) -> int:
 
 
 def mesh_of(mesh: Mesh, devices: int) -> Mesh:
-    """The axes of an op on so many devices: all of the plan's, or the last ones if these have as many devices.
+    """The axes of an op on `devices` devices: all of the plan's, or the last ones if these have as many devices.
 
     So with a mesh (2, 2, 2) ops on four devices have (2, 2). If there are none, it is one axis of equal parts.
     """

@@ -62,7 +62,7 @@ def _shown(rendered: RenderResult) -> Iterator[RenderableType | Segment]:
 
 
 def _breakable(cell: RenderableType, name: int) -> RenderableType:
-    """A cell whose lines end where they should, and a line of a name after so many characters."""
+    """A cell whose lines end where they should, and a line of a name after `name` characters."""
     if isinstance(cell, Text):
         return Text(_broken(cell.plain, name), cell.style) if name < len(cell) or " " in cell.plain else cell
     return _broken(cell, name) if isinstance(cell, str) else cell

@@ -54,7 +54,7 @@ def folded(rows: Sequence[SplitRow]) -> tuple[FoldedLine, ...]:
 
 
 def _folded(rows: Sequence[SplitRow], depth: int) -> list[_Part]:
-    """Parts of rows that share so many names of modules."""
+    """Parts of rows that share their first names of modules."""
     parts = list[_Part]()
     for path, several in groupby(rows, key=lambda row: tuple(row.module.split("."))[: depth + 1] if row.module else ()):
         members = list(several)

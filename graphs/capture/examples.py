@@ -48,7 +48,7 @@ class Example:
 
 
 def example_of(what: str, samples: int = 0) -> Example:
-    """The example of a family spec, or of a user's function, "path/to/file.py:callable"; of so many samples, if given.
+    """The example of a family spec, or of a user's function, "path/to/file.py:callable"; with `samples`, if given.
 
     Knobs of the function come after a second colon, "file.py:callable:layers=3,width=8".
     The callable returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of positional inputs, a

@@ -36,7 +36,7 @@ def freeze_layers(graph: OpGraph, layers: int) -> OpGraph:
 
 
 def first_layers(graph: OpGraph, layers: int) -> Bools:
-    """(ops,) the forward ops of so many first layers, as names show them, and all that these depend on.
+    """(ops,) the forward ops of the first `layers` layers, as names show them, and all that these depend on.
 
     So embeddings are with the first layer, and what follows the last one, such as the output layer, is not with it.
     Raises InputError for names that do not show layers, and for less than none or more layers than there are.

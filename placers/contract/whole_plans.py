@@ -19,7 +19,7 @@ class Proposes(Protocol):
     """A placer that makes whole plans without any simulation, for a search to begin with."""
 
     def proposals(self, problem: Problem, count: int, seed: int) -> list[Plan]:
-        """At most so many plans, those that promise most first; equal seeds give equal plans."""
+        """At most `count` plans, those that promise most first; equal seeds give equal plans."""
         ...
 
 
@@ -40,7 +40,7 @@ def accelerators(cluster: Cluster) -> tuple[int, ...]:
 
 
 def most_that_divide(graph: OpGraph, most: int, others: int = 1) -> int:
-    """At most so many equal parts, each of `others` parts, that a step's samples can be divided into; at least 1.
+    """At most `most` equal parts, each of `others` parts, that a step's samples can be divided into; at least 1.
 
     That is `most` where it is not known how many samples a step has.
     """

@@ -37,7 +37,7 @@ class Spent:
 
 @contextmanager
 def spending(budget: int, what: str) -> Iterator[Spent]:
-    """At most so many simulations, shown as progress; inside, Ctrl-C asks for the end."""
+    """At most `budget` simulations, shown as progress; inside, Ctrl-C asks for the end."""
     with (
         Interrupts() as interrupts,
         progress_bar(what, total=budget, unit="simulation", leave=False) as bar,

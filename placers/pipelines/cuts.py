@@ -57,7 +57,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def room_for(cls, stages: int, layers: int) -> Scratch:
-        """For at most so many stages, and layers."""
+        """For at most `stages` stages, and `layers` layers."""
         table = stages + 1, layers + 1
         return cls(
             np.zeros(table), np.zeros(table, np.int64), np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64),
@@ -316,7 +316,7 @@ class CutFormula:
         return self._scratch.filled[: len(places.share)].copy()
 
     def _room_for(self, stages: int) -> Scratch:
-        """Buffers for so many stages: compiled code writes to all of them, and does not see where they end."""
+        """Buffers for `stages` stages: compiled code writes to all of them, and does not see where they end."""
         if len(self._scratch.forward) < stages:
             self._scratch = Scratch.room_for(stages, self._layers)
         return self._scratch

@@ -43,7 +43,7 @@ class DividedPipelines:
                     yield from self._of(groups, len(groups) // stages)
 
     def _of(self, groups: list[tuple[int, ...]], replicas: int) -> Iterator[LayerPipeline]:
-        """With so many groups of shards in each stage."""
+        """Pipelines whose stages have `replicas` groups of shards each."""
         several = [groups[first : first + replicas] for first in range(0, len(groups), replicas)]
         possible = self.proposer.micro_batches(len(several), replicas)
         wanted = [1] if len(several) == 1 else [times * len(several) for times in FOR_EACH]

@@ -125,7 +125,7 @@ class PipelineSearch:
         return self._evaluator.merit(climb.pipeline)
 
     def _improve(self, climb: _Climb, until: int) -> None:
-        """Go to better neighbours until none is, or until so many simulations."""
+        """Go to better neighbours until none is, or until `until` simulations are spent."""
         evaluator = self._evaluator
         merit = evaluator.merit(climb.pipeline)
         while not climb.is_done and self._left() and evaluator.spent.simulations < until:

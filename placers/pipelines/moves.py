@@ -203,7 +203,7 @@ def _cuts(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
 
 
 def with_cut_moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:
-    """With the end of a stage so many layers later, if that leaves something of both stages."""
+    """With the end of a stage `by` layers later, if that leaves layers in both stages."""
     one, other = pipeline.stages[place : place + 2]
     cut = one.end + by
     if not one.first < cut < other.end:

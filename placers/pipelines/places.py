@@ -27,7 +27,7 @@ Sets = tuple[tuple[int, ...], ...]
 def sequences(
     cluster: Cluster, devices: Devices, server: Ints, samples: int, most: int, first: Iterable[Sets] = ()
 ) -> Iterator[Sets]:
-    """Sequences of sets of devices for at most so many stages, without those that are like earlier ones.
+    """Sequences of sets of devices for at most `most` stages, without those that are like earlier ones.
 
     `server` is that of each device, (devices,). The replicas of each stage divide the samples, if it is known how many
     there are. `first` are sequences that are found in another way.
@@ -60,7 +60,7 @@ def _signature(sets: Sets, server: list[int], kind: list[int]) -> tuple[tuple[tu
 
 
 def divisions(count: int, most: int) -> Iterator[tuple[int, ...]]:
-    """The sizes of consecutive sets of so many devices: all for a few; equal ones, and up to three sets, for many."""
+    """The sizes of consecutive sets of `count` devices: all for a few; equal ones, and up to three sets, for many."""
     if count <= FEW:
         for stages in range(1, min(count, most) + 1):
             yield from _cut_at(count, 1, stages)

@@ -54,7 +54,7 @@ class Proposer:
         self._alike = list(kinds)  # of each device
 
     def best(self, most: int, stopped: Callable[[], bool] = lambda: False) -> list[Proposal]:
-        """At most so many proposals, at least one, those of the shortest step first; fewer are compared if stopped."""
+        """At most `most` proposals, at least one, those of the shortest step first; fewer are compared if stopped."""
         found, work = list[Proposal](), 0.0
         graph, layers = self.grain.problem.graph, len(self.grain.layers)
         paths = self._divided(graph.samples)

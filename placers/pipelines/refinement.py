@@ -20,7 +20,7 @@ STEPS = (1, 2, 4, 8, 16)  # units, the longest steps first
 def refined(
     grain: LayerGrain, fine: Layers, pipeline: LayerPipeline, contest: Contest, who: str, most: int
 ) -> None:  # fmt: skip
-    """Offer what follows from moving cuts of a pipeline of layers, as long as that helps, at most so many plans.
+    """Offer what follows from moving cuts of a pipeline of layers, as long as that helps, at most `most` plans.
 
     `fine` are the same units as the layers of the grain, in the same order, but cut wherever they may be.
     """

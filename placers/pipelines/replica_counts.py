@@ -27,7 +27,7 @@ from placers.pipelines.stage_costs import Devices, StageCosts
 
 
 class DeviceRow(NamedTuple):
-    """Devices in a row; (devices + 1, counts) is of so many devices, the last of which is before a position."""
+    """Devices in a row; (devices + 1, counts) arrays are of the last devices before a position, by how many."""
 
     kind: Ints  # (devices,)
     counts: Ints  # (counts,) of replicas that divide the samples

@@ -28,7 +28,7 @@ from placers.splits.split_graph import NONE
 
 
 def columns_and_rows(graph: OpGraph, count: int) -> tuple[str, ...]:
-    """(ops,) the index that each op divides into so many parts, or ""; gradients and updates as their forward ops."""
+    """(ops,) the index that each op divides into `count` parts, or ""; gradients and updates as their forward ops."""
     forward = _Forward(graph, count).found()
     split = list[str]()
     for op, each in enumerate(descriptions_of(graph)):

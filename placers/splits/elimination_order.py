@@ -46,7 +46,7 @@ def _check_bytes(held: int, width: int, most: float) -> None:
 
 
 def min_fill_order(choices: Sequence[int] | Ints, pairs: Ints, most_bytes: float = MOST_BYTES) -> EliminationOrder:
-    """An order for variables with so many choices each, (variables,), of which pairs, (pairs, 2), have costs together.
+    """An order for variables with `choices`, (variables,), of which pairs, (pairs, 2), have costs together.
 
     The next variable is the one whose elimination joins the fewest pairs of others that were not joined.
 

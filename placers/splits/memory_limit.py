@@ -1,4 +1,4 @@
-r"""A limit on memory: the least cost among assignments that hold at most so many bytes, by a Lagrangian.
+r"""A limit on memory: the least cost among assignments within a number of bytes, by a Lagrangian.
 
 Bytes are added to costs at a price. With a price the problem is pairwise costs again, and its exact minimum gives both
 an assignment and a bound: no assignment within the limit costs less than cost + price x (bytes - limit). The price is

@@ -22,7 +22,7 @@ class SplitRules:
 
     whole_ops: bool = True  # every device may compute all of an op
     whole_tensors: bool = True  # every device may hold all of a tensor that has a layout
-    dimensions: int = 99  # a layout divides one of so many first dimensions
+    dimensions: int = 99  # a layout divides one of this many first dimensions
     replicas: bool = False  # what divides the batch along all axes normalises over its own part, as replicas do
     layouts: bool = False  # all tensors have layouts, and not only those that are stored or read by several ops
 
@@ -56,7 +56,7 @@ class Splitting:
     mesh: tuple[int, ...]
     rules: SplitRules = SplitRules()
     batch_axes: int = 0
-    """So many first axes divide the batch of each op, or nothing: they are axes of replicas."""
+    """The number of first axes that divide the batch of each op, or nothing: they are axes of replicas."""
 
     @cached_property
     def variables(self) -> tuple[tuple[Member, ...], ...]:
@@ -183,7 +183,7 @@ class Splitting:
         return name if name and min(sizes) >= cut * self.mesh[axis] else NONE
 
     def _may_divide(self, operator: Operator, name: str, count: int) -> bool:
-        """Whether a variable can be divided into so many parts, none empty; only sums are added up from parts."""
+        """Whether a variable can be divided into `count` parts, none empty; only sums are added up from parts."""
         if operator.sizes.get(name, 0) < count or name in operator.opaque:
             return False
         return operator.reducer == "sum" or all(name in each.variables | each.apart for each in operator.writes)

@@ -139,7 +139,7 @@ def _ranges(operator: Operator, options: tuple[Option, ...], mesh: tuple[int, ..
 
 
 def _limit(size: Ints, place: Ints, length: int) -> Ints:
-    """Where the part at each place begins, of so many equal ones: rounded to the nearest, as `graphs.notation` cuts."""
+    """Where the part at each place begins, of `length` equal ones: rounded to the nearest as in `graphs.notation`."""
     limit: Ints = (2 * size * place + length) // (2 * length)
     return limit
 

@@ -25,7 +25,7 @@ Search = Callable[
 def place_cuts(
     placer: Named, problem: Problem, devices: int, search: Search, *, rules: SplitRules, seed: int, budget: int
 ) -> PlacerResult:
-    """The plan of the cuts that a search finds, within the memory of the smallest device, on so many devices; 0: all.
+    """The plan of the cuts that a search finds, within the memory of the smallest device, on `devices` devices; 0: all.
 
     All on one device if nothing can be divided, which a note says. Raises InputError for more devices than there are.
     """

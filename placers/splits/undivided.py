@@ -15,7 +15,7 @@ from placers.contract.whole_plans import accelerators, why_placements_only
 
 
 def first_devices(problem: Problem, placer: str, count: int) -> tuple[int, ...]:
-    """So many accelerators, the first ones; 0 for all. Raises InputError if there are fewer."""
+    """The first `count` accelerators; 0 for all. Raises InputError if there are fewer."""
     devices = accelerators(problem.cluster)
     if not 0 <= count <= len(devices):
         raise InputError(

@@ -59,7 +59,7 @@ class FirstShard:
         block: Ints,
         all_reduce: AllReduce = WHOLE_BATCH.all_reduce,
     ) -> FirstShard:
-        """The first of the shards on these devices, of one of so many parts of the batch.
+        """The first of the shards on these devices, of one of `parts` equal parts of the batch.
 
         `split`, (ops,), says what ops divide along the axes. What is sent is between different blocks, (ops,). Raises
         InputError for a split that is none of the ops, and if the parts do not divide the batch.

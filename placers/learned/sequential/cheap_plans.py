@@ -19,7 +19,7 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.search.levels import levels_of
 from placers.search.starts import TIME_SHARE, Asked, affordable, starts_of
 
-PART = 4  # one in so many candidates is a cheap plan, and one a pass over one
+PART = 4  # one in PART candidates is a cheap plan, and one a pass over one
 MOST_SECONDS = 5.0  # of a processor, as estimated, for all cheap plans
 ENDLESS = 10**12  # simulations: it is not their number that bounds the time for plans
 

@@ -60,7 +60,7 @@ class Freed:
 
 
 def kept_of(freed: Freed | None, problem: int, units: int) -> Bools:
-    """(samples, units) what is kept in roll-outs of a problem of so many units; empty where all units are decided."""
+    """(samples, units) what is kept in roll-outs of a problem of `units` units; empty where all units are decided."""
     if freed is None or not freed.repaired[problem]:
         return ALL_DECIDED
     return np.ascontiguousarray(freed.kept[problem, :, :units].numpy())

@@ -24,7 +24,7 @@ from placers.pipelines.pipeline_formula import PipelineFormula
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 PASS_ORDERS = ("early_backward_a", "early_backward_b", "gpipe", "zb_h1", "interleaved", "zb_v")
-LAYERS = 64  # units of a graph are joined until there are at most so many
+LAYERS = 64  # units of a graph are joined until there are at most LAYERS
 SHARING: Sharing = "split"
 
 
@@ -37,7 +37,7 @@ class ProblemChain:
 
     @classmethod
     def of(cls, problem: Problem, layers: int = LAYERS) -> ProblemChain:
-        """Of at most so many layers. Raises InputError for a problem for which only op placements make sense."""
+        """Of at most `layers` layers. Raises InputError for a problem for which only op placements make sense."""
         if reason := why_placements_only(problem):
             raise InputError(f"a policy of whole plans has no plan for {problem.name}: {reason}; take another placer")
         pipelines = PipelineProblem(PreparedProblem(problem), layers, "stages")

@@ -31,7 +31,7 @@ def best_known(
 ) -> tuple[LayerPipeline | None, float]:
     """The best pipeline that a construction can make, and its step in seconds; None if the search found none that fits.
 
-    The search begins with `starts`, and with what the formula proposes. It has so many simulations.
+    The search begins with `starts`, and with what the formula proposes. It spends at most `simulations`.
     """
     proposer = Proposer(view.formula)
     proposed = (one.pipeline for one in proposer.best(PROPOSED))

@@ -44,7 +44,7 @@ class WholePlansPlacer(PolicyPlacer[WholePlansPolicy]):
         return PlacerResult(several[best].plan(problem, layers), self.name, seed, choices)
 
     def proposals(self, problem: Problem, count: int, seed: int) -> list[Plan]:
-        """So many plans, the best by formula first, none of them simulated. Raises InputError as `place` does."""
+        """At most `count` plans, the best by formula first, none simulated. Raises InputError as `place` does."""
         seeing, several = self._drawn(problem, count, seed)
         return [one.plan(problem, seeing.view.pipelines.layers) for one in several]
 

@@ -29,7 +29,7 @@ class Groups:
 
 
 def groups(processes: int, first: int, now: int) -> Groups:
-    """The groups of so many processes, with pipelines of `first` devices at the beginning and of `now` at present.
+    """The groups of `processes`, with pipelines of `first` devices at the beginning and of `now` at present.
 
     Raises InputError where devices would be left over.
     """

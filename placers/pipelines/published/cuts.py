@@ -55,7 +55,7 @@ class Cuts:
 
     @classmethod
     def of_branches(cls, problem: Problem, layers: Layers, mini_batches: int, most: int = MOST_CUTS) -> Cuts | None:
-        """Antichains of a problem's layers; None if there are more than so many, or if they do not reach all layers."""
+        """Antichains of a problem's layers; None if there are more than `most`, or if they do not reach all layers."""
         edges, sent = _outputs(problem, layers)
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(range(len(layers)))
@@ -114,7 +114,7 @@ class _Antichains:
         self.after = {layer: nx.descendants(graph, layer) for layer in graph}
 
     def steps(self, most: int) -> nx.DiGraph[Antichain] | None:
-        """Every antichain, and an edge to each that follows; None if there are more than so many."""
+        """Every antichain, and an edge to each that follows; None if there are more than `most`."""
         first = min(layer for layer in self.graph if not self.graph.in_degree(layer))
         found: nx.DiGraph[Antichain] = nx.DiGraph()
         found.add_node(self._augmented([first]))

@@ -123,7 +123,7 @@ class DappleProgram:
                         yield self._judged(stages, 1, float(slowest))
 
     def _straight(self, length: int, copies: int) -> Iterator[Pipeline]:
-        """The pipeline of so many stages, a device each in every copy, whose slowest stage or transfer is fastest."""
+        """The pipeline of `length` stages, a device each in every copy, whose slowest stage or transfer is fastest."""
         count = len(self.layers)
         if length > count:
             return
@@ -172,7 +172,7 @@ def machines_of(servers: Servers) -> Servers:
 
 
 def sum_seconds(counts: Counts, summed: float, rates: Rates = RATES) -> float:
-    """Seconds of an all-reduce of so many bytes, among so many devices of each server."""
+    """Seconds of an all-reduce of `summed` bytes among `counts` devices of each server."""
     devices, used = sum(counts), sum(count > 0 for count in counts)
     if devices == 1:
         return 0.0
@@ -181,7 +181,7 @@ def sum_seconds(counts: Counts, summed: float, rates: Rates = RATES) -> float:
 
 
 def send_seconds(senders: Counts, receivers: Counts, sent: float, rates: Rates = RATES) -> float:
-    """Seconds to send so many bytes on, between so many devices of each server."""
+    """Seconds to send `sent` bytes on, between these numbers of devices of each server."""
     if sum(count > 0 for count in receivers) > 1:
         return sent / rates.collective
     remote = sum(here for here, there in zip(senders, receivers, strict=True) if not there)

@@ -70,7 +70,7 @@ class DeviceSets:
 
     @classmethod
     def of(cls, sizes: Counts) -> DeviceSets:
-        """All that the policies lead to, on servers of so many devices each.
+        """All that the policies lead to, on servers with `sizes` devices each.
 
         More than `MOST` devices are given out several at a time, if the size of every server is a multiple of that.
         """

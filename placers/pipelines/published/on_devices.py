@@ -1,4 +1,4 @@
-"""From stages of layers on so many devices of each server to stages on devices, and to a plan."""
+"""From stages of layers and their number of devices on each server to stages on devices, and to a plan."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def on_groups(stages: Sequence[tuple[int, ...]], groups: Groups, *, in_turns: bo
 
 
 def _multiple(graph: OpGraph, shared: int, least: int) -> int:
-    """A number of mini-batches that replicas share: the smallest, at least so many if samples can be divided so."""
+    """A number of mini-batches that replicas share: the smallest, at least `least` if samples can be divided so."""
     if not graph.samples:
         return -(-least // shared) * shared
     divide = [count for count in range(shared, graph.samples + 1, shared) if graph.samples % count == 0]

@@ -83,7 +83,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def empty(cls, stages: int) -> Entries:
-        """Room for so many stages."""
+        """Arrays for `stages` stages, to be filled."""
         return cls(*(np.zeros(2 * stages) for _ in range(6)))
 
 

@@ -118,7 +118,7 @@ def planned(given: Chain, links: ServerLinks, moves: DeviceSets, by: Equations) 
 
 @subroutine
 def _micro_batches(given: int, parts: int, stages: int, devices: int) -> int:
-    """How many a pipeline of so many stages has."""
+    """How many a pipeline of `stages` stages has."""
     return given if given else max(parts * stages // devices, 1)
 
 

@@ -55,7 +55,7 @@ class Form:
 
 @dataclass(frozen=True)
 class ReplicatedStage:
-    """What lies between two cuts, and the replicas of it: (levels,), so many of each level in each of the next one."""
+    """What lies between two cuts, and the replicas of it: (levels,), how many of each level in each of the next one."""
 
     end: int  # the cut at which it ends
     replicas: tuple[int, ...]
@@ -195,7 +195,7 @@ def _replicated(
 
 @inlined
 def _may(sums: _Sums, level: _Level, first: int, end: int, replicas: int, later: int) -> bool:
-    """Whether a stage can have so many replicas, and fits: `later` machines come after it.
+    """Whether a stage can have `replicas`, and fits: `later` machines come after it.
 
     Each of them has another mini-batch in flight, ceil(later / replicas) at each replica.
     """

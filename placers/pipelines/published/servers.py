@@ -54,7 +54,7 @@ class Servers:
 
 @subroutine
 def sum_seconds(links: ServerLinks, replicas: Ints) -> tuple[float, float]:
-    """Latency, and seconds for each byte, of a ring all-reduce among so many devices of each server, (servers,)."""
+    """Latency, and seconds for each byte, of a ring all-reduce among `replicas` devices of each server, (servers,)."""
     count, used = 0, 0
     for server in range(len(replicas)):
         count += replicas[server]

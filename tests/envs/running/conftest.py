@@ -14,6 +14,6 @@ __all__ = ["one_thread"]
 
 @pytest.fixture(scope="session")
 def processes() -> Iterator[Callable[[int], Workers]]:
-    """So many processes on CPUs, which start once for all tests that leave them as they are."""
+    """A number of processes on CPUs, which start once for all tests that leave them as they are."""
     with ExitStack() as stack:
         yield cache(lambda count: stack.enter_context(Workers(["cpu"] * count, pin=False)))

@@ -30,7 +30,7 @@ def tree(rng: np.random.Generator, nodes: int) -> Shape:
     width = int(rng.integers(1, 5))
     parent = [
         rng.integers(0, node),  # recursive: bushy, of logarithmic depth
-        (node - 1) // (width + 1),  # complete, with so many children
+        (node - 1) // (width + 1),  # complete, with `width` children
         np.maximum(node - 1 - rng.geometric(1 / width, len(node)) // 2, 0),  # deep
     ][rng.integers(3)]
     edges = np.stack([parent, node], axis=1)
