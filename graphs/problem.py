@@ -10,7 +10,7 @@ import numpy as np
 from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.host import Host
+from graphs.host import Collectives, Host
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.optimizers import NONE, check_optimizer, state_share
 from graphs.precision import SINGLE
@@ -47,6 +47,7 @@ class Problem:
     host: Host | None = None  # what issues ops; None if it takes no time, but for the devices' own launches
     pace: Floats = field(default_factory=lambda: np.zeros(0))  # (ops,) how many times what its link says a transfer
     # of each output takes, if not all do as their links say
+    collectives: Collectives | None = None  # of an expanded graph, if there is a host
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from envs.expansion.exchanges import set_exchange_pace
 from envs.expansion.expanded import Expansion, Role, TensorSlice
+from envs.expansion.launches import collectives_of
 from envs.expansion.layout import Layout
 from envs.expansion.written_graph import written
 from graphs.algorithms.order import compressed_rows
@@ -149,11 +150,14 @@ class Draft:
         pace = np.ones(self.ops if self._sent or by_nccl else 0)
         for ops, _, times in self._sent:
             pace[ops] = times
+        tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
         if by_nccl:
-            tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
             set_exchange_pace(graph, given.cluster, placement, tensor, pace)
         host = given.host and replace(given.host, per_device=not plan.is_placement)
-        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, host=host)
+        collectives = None if host is None else collectives_of(graph, placement, role, tensor)
+        expanded = replace(
+            given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, host=host, collectives=collectives
+        )
         return Expansion(
             given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces, self.sums
         )  # fmt: skip

@@ -74,7 +74,9 @@ def _part(problem: Problem, kept: Bools) -> Problem:
     """The problem of some of the ops, (ops,)."""
     seconds = None if problem.op_seconds is None else problem.op_seconds[kept]
     pace = problem.pace[kept] if len(problem.pace) else problem.pace
-    return replace(problem, graph=subgraph(problem.graph, kept), op_seconds=seconds, pace=pace)
+    collectives = problem.collectives and problem.collectives.of(kept)
+    graph = subgraph(problem.graph, kept)
+    return replace(problem, graph=graph, op_seconds=seconds, pace=pace, collectives=collectives)
 
 
 def _first_ops(graph: OpGraph) -> Ints:

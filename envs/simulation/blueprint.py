@@ -35,7 +35,11 @@ ISSUE = np.dtype(
     [
         ("turn", np.uint32),  # the smaller is issued first, whatever the priority
         ("position", np.uint32),  # in a topological order: of equal priorities the smaller is issued first
-    ]
+        ("op", np.float64),  # seconds of a thread for the op, if it takes time
+        ("message", np.float64),  # and for each message that it sends
+        ("collectives", np.float64),  # and for collectives, whether it takes time or not
+    ],
+    align=True,
 )
 OUTPUT = np.dtype(
     [
@@ -69,7 +73,6 @@ class Blueprint(NamedTuple):
     fifo: bool  # first come, first served, whatever the priorities; with a host, in the order of issue
     host: bool  # ops start no sooner than a host has issued them
     per_device: bool  # a process of the host for each device
-    host_seconds: float  # of each launch
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
@@ -128,7 +131,6 @@ class Blueprint(NamedTuple):
         host = problem.host
         return cls(
             len(priority) == 0 and host is None, host is not None, host is not None and host.per_device,
-            0.0 if host is None else host.seconds,
             bool((servers["per_message"] + servers["per_byte"]).any()), ops, _issue(problem, ops["priority"]),
             np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
@@ -138,7 +140,7 @@ class Blueprint(NamedTuple):
 
 
 def _issue(problem: Problem, priority: Floats) -> Records:
-    """(ops,) in which order a host issues the ops of its processes; none without a host."""
+    """(ops,) in which order a host issues the ops of its processes, and for how long; none without a host."""
     graph, host = problem.graph, problem.host
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:
@@ -148,6 +150,12 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             issue["turn"][ready_first(graph.edges, rank)] = np.arange(len(graph))
         else:
             issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
+        issue["op"] = issue["message"] = host.seconds(graph.phase)
+        if host.per_device:
+            issue["message"] = host.collective
+        if (collectives := problem.collectives) is not None:
+            issue["collectives"] = collectives.launches * host.collective
+            issue["message"][collectives.steps] = 0.0
     return issue
 
 

@@ -14,9 +14,10 @@ whose ops one thread issues, and none waits for those of others:
 
 Each thread issues the ops of least priority first, in other plans as soon as all that they wait for has been issued;
 of equal ones the first in topological order. Devices and channels take first what was issued first. An op that takes
-time, and each message that it sends to another device, takes `Host.seconds` of its thread; what takes no time costs
-none, nor do its messages, which are steps of collectives and slices. A message starts when its op has ended, and never
-waits for its own launch. Threads never wait for devices: CUDA's queues hold about a thousand launches.
+time takes its thread what the `Host` says of its phase; what takes no time costs none. A message that an op sends to
+another device costs as much again, or as a collective where it is between processes. The messages of a collective are
+one launch on each device that takes part (`graphs.host.Collectives`). None of them waits for its own launch: a message
+starts when its op has ended. Threads never wait for devices: CUDA's queues hold about a thousand launches.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
     turn = 0
     for place in range(len(run.order)):
         op = int(run.order[place])
-        task, cost = run.tasks[op], blueprint.host_seconds
+        task, issue = run.tasks[op], blueprint.issue[op]
         task.priority = place
-        if not blueprint.per_device and blueprint.issue[op].turn != turn:
-            turn = int(blueprint.issue[op].turn)
+        if not blueprint.per_device and issue.turn != turn:
+            turn = int(issue.turn)
             _end_turn(run)
         here = task.destination
         thread = here if blueprint.per_device or turn == BACKWARD else 0
-        if task.seconds == 0.0:
-            cost = 0.0
+        cost = issue.collectives
+        if task.seconds > 0.0:
+            cost += issue.op
         at = max(run.clocks[thread], run.earliest[op]) + cost
         run.issued[op] = run.clocks[thread] = at
         edges = blueprint.ops[op]
@@ -57,14 +59,14 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
             for edge in range(edges.out_start, edges.out_end):
                 consumer = blueprint.edges[edge].consumer
                 run.earliest[consumer] = max(run.earliest[consumer], at)
-        if cost > 0.0 and len(run.clocks) > 1:
+        if issue.message > 0.0 and len(run.clocks) > 1:
             for edge in range(edges.out_start, edges.control_start):
                 there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
                 if there != here and run.seen[there] != output:
                     run.seen[there] = output
-                    run.clocks[thread] += cost
+                    run.clocks[thread] += issue.message
                     if blueprint.per_device:
-                        run.clocks[there] += cost
+                        run.clocks[there] += issue.message
 
 
 @inlined

@@ -14,7 +14,7 @@ from envs.simulation.simulator import Simulator, simulate
 from evaluation.records.identity import problem_digits
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
-from graphs.host import EAGER, Host, host_of
+from graphs.host import HOSTS, Collectives, Host, host_of
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 from tests.oracle.strategies import Case, cases
@@ -43,25 +43,25 @@ def starts(problem: Problem, placement: list[int]) -> list[float]:
 
 
 def test_a_step_of_short_ops_takes_what_the_host_takes_and_the_last_op() -> None:
-    problem = chain(np.full(10, 0.5), host=Host(2.0))
+    problem = chain(np.full(10, 0.5), host=Host.uniform(2.0))
     assert starts(problem, [0] * 10) == [2.0 * (op + 1) for op in range(10)]
     assert Simulator(problem).run([0] * 10).step_seconds == 10 * 2.0 + 0.5
 
 
 def test_a_step_of_long_ops_waits_for_the_first_launch_only() -> None:
-    problem = chain(np.full(10, 2.0), host=Host(0.5))
+    problem = chain(np.full(10, 2.0), host=Host.uniform(0.5))
     assert Simulator(problem).run([0] * 10).step_seconds == 0.5 + 10 * 2.0  # and no launch of the device's own
     assert Simulator(replace(problem, host=None)).run([0] * 10).step_seconds == 10 * 2.0 + 9 * LAUNCH
 
 
 def test_one_thread_issues_to_both_devices_and_their_copies() -> None:
-    host = Host(1.0)
+    host = Host.uniform(1.0)
     assert starts(chain(np.full(4, 0.5), host=host), [0, 0, 1, 1]) == [1, 2, 4, 5]  # the copy is the third launch
     assert starts(chain(np.full(4, 0.5), host=host), [0, 1, 0, 1]) == [1, 3, 5, 7]
 
 
 def test_autograd_has_a_thread_for_each_device_and_updates_follow_both() -> None:
-    graph = chain(np.full(7, 0.5), [0, 0, 1, 1, 1, 2, 2], host=Host(1.0))
+    graph = chain(np.full(7, 0.5), [0, 0, 1, 1, 1, 2, 2], host=Host.uniform(1.0))
     edges = np.array([[0, 1], [1, 2], [1, 3], [1, 4], [2, 5], [4, 6]])  # of op2 and op3 on one device, op4 on another
     control = np.array([True] * 6)
     problem = replace(graph, graph=replace(graph.graph, edges=edges, control=control))
@@ -69,20 +69,37 @@ def test_autograd_has_a_thread_for_each_device_and_updates_follow_both() -> None
 
 
 def test_a_backward_op_is_issued_after_what_it_reads_on_another_device() -> None:
-    problem = chain(np.full(4, 0.5), [0, 1, 1, 1], host=Host(1.0))
+    problem = chain(np.full(4, 0.5), [0, 1, 1, 1], host=Host.uniform(1.0))
     assert starts(problem, [0, 0, 0, 1]) == [1, 2, 3, 4]
 
 
 def test_replicas_are_issued_by_a_process_each() -> None:
-    problem = chain(np.full(10, 0.5), host=Host(2.0))
+    problem = chain(np.full(10, 0.5), host=Host.uniform(2.0))
     apart = Plan(((0, 1),) * 10, schedule=Schedule(micro_batches=1))
     found = simulate(problem, apart)
-    assert found.problem.host == Host(2.0, per_device=True)
+    assert found.problem.host == Host.uniform(2.0, per_device=True)
     assert found.step_seconds == 10 * 2.0 + 0.25  # both threads at once
 
 
 def test_an_op_that_takes_no_time_costs_no_launch() -> None:
-    assert starts(chain(np.array([0.5, 0.0, 0.5]), host=Host(1.0)), [0, 0, 0]) == [1.0, 1.5, 2.0]
+    assert starts(chain(np.array([0.5, 0.0, 0.5]), host=Host.uniform(1.0)), [0, 0, 0]) == [1.0, 1.5, 2.0]
+
+
+def test_each_phase_has_its_cost() -> None:
+    problem = chain(np.full(4, 0.5), [0, 1, 2, 3], host=Host(8.0, 4.0, 2.0, 1.0))
+    assert starts(problem, [0] * 4) == [8, 12, 14, 16]
+    assert starts(problem, [0, 1, 1, 1]) == [8, 20, 22, 24]  # a copy costs what its op does
+    process = replace(problem, host=Host(1.0, 8.0, 2.0, 0.25, per_device=True))
+    assert starts(process, [0, 1, 1, 1]) == [1, 8.25, 10.25, 12.25]  # a message costs its receiver a collective
+
+
+def test_a_collective_costs_one_launch_whether_its_steps_take_time_or_not() -> None:
+    steps = Collectives(np.array([0, 1, 0, 0]), np.array([False, True, True, False]))
+    problem = chain(np.array([0.5, 0.0, 0.0, 0.5]), host=Host(1.0, 1.0, 1.0, 5.0, per_device=True))
+    assert starts(problem, [0, 0, 0, 0]) == [1.0, 1.5, 1.5, 2.0]
+    assert starts(replace(problem, collectives=steps), [0, 0, 0, 0]) == [1.0, 1.5, 1.5, 7.0]
+    assert starts(problem, [0, 0, 1, 1]) == [1.0, 1.5, 1.5, 6.0]  # a message
+    assert starts(replace(problem, collectives=steps), [0, 0, 1, 1]) == [1.0, 1.5, 1.5, 1.5]  # a step's is none
 
 
 @brief
@@ -91,7 +108,7 @@ def test_orders_one_by_one_and_together_give_the_same_bits(case: Case) -> None:
     simulator = simulator_of(case)
     plans, ops = len(case.placements), len(case.problem.graph)
     orders = np.random.default_rng(ops).integers(0, 3, (plans, ops)).astype(float)
-    process = replace(case.problem, host=Host(1.0))  # the order of more than one is not searched
+    process = replace(case.problem, host=Host.uniform(1.0))  # the order of more than one is not searched
     together = Simulator(process).run_ordered(case.placements, orders)
     for plan, order in enumerate(orders):
         alone = Simulator(process, order=order).run(case.placements[plan])
@@ -109,7 +126,7 @@ def test_bounds_hold_with_a_host(case: Case) -> None:
 
 def test_results_with_a_host_are_others() -> None:
     problem = chain(np.full(3, 1.0))
-    hosts = (None, Host(1e-5), Host(2e-5))
+    hosts = (None, Host.uniform(1e-5), Host.uniform(2e-5))
     assert len({problem_digits(replace(problem, host=host)) for host in hosts}) == 3
 
 
@@ -118,7 +135,7 @@ def test_verbs_take_a_host() -> None:
     model, cluster = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "p100:devices=2"
     placed = placelab.place(model, cluster=cluster, placer="round_robin", host="30us")
     problem = placed.timeline.problem
-    assert problem.host == Host(30e-6)
+    assert problem.host == Host.uniform(30e-6)
     alone = simulate(replace(problem, host=None), placed.result.plan).step_seconds
     assert placed.record.step_seconds == simulate(problem, placed.result.plan).step_seconds > alone
     again = placelab.simulate(model, placed.result.plan, cluster=cluster, host="30us")
@@ -128,13 +145,13 @@ def test_verbs_take_a_host() -> None:
 
 
 def test_hosts_are_said_by_name_or_by_time() -> None:
-    assert host_of("eager") == Host(EAGER)
-    assert host_of("30us") == Host(30e-6)
+    assert host_of("eager") == HOSTS["eager"]
+    assert host_of("30us") == Host.uniform(30e-6)
     assert host_of("none") is None
     with pytest.raises(InputError, match=r"host 'fast': expected eager, none, or the time .* such as 30us"):
         host_of("fast")
-    with pytest.raises(InputError, match=r"a host takes -1.0 seconds"):
-        Host(-1.0)
+    with pytest.raises(InputError, match=r"a host takes -1.0 seconds to issue an op \(forward\)"):
+        Host.uniform(-1.0)
 
 
 def test_a_host_of_cpus_is_refused() -> None:
@@ -142,4 +159,4 @@ def test_a_host_of_cpus_is_refused() -> None:
     cpu = replace(problem.cluster.devices[1], name="cpu:0", kind="cpu")
     cluster = replace(problem.cluster, devices=(problem.cluster.devices[0], cpu))
     with pytest.raises(InputError, match=r"'cpu:0' of cluster 'two' runs ops in the thread that issues them"):
-        replace(problem, cluster=cluster, host=Host(1e-5))
+        replace(problem, cluster=cluster, host=Host.uniform(1e-5))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphs.cluster import FREE, Cluster
+from graphs.host import Host
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -118,14 +119,21 @@ def issue(
         backward = not host.per_device and kind[op] == 1
         thread = here if host.per_device or backward else 0
         read = [issued[u] for (u, v), _, _ in edges if v == op and u in issued and kind[u] == 1] if backward else []
-        cost = host.seconds if op_seconds[op][here] > 0 else 0.0
+        launches = 0 if problem.collectives is None else problem.collectives.launches[op]
+        cost = host.collective * launches + (host_seconds(host, kind[op]) if op_seconds[op][here] > 0 else 0.0)
         issued[op] = clock[thread] = max([clock[thread], *read]) + cost
         for _, there in {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}:
-            if there != here:
-                clock[thread] += cost
-                clock[there] += cost if host.per_device else 0.0
+            if there != here and not (problem.collectives is not None and problem.collectives.steps[op]):
+                message = host.collective if host.per_device else host_seconds(host, kind[op])
+                clock[thread] += message
+                clock[there] += message if host.per_device else 0.0
     rank = {op: float(place) for place, op in enumerate(order)}
     return [rank[op] for op in range(len(order))], [issued[op] for op in range(len(order))]
+
+
+def host_seconds(host: Host, kind: int) -> float:
+    """What an op of a phase costs the thread that issues it."""
+    return (host.forward, host.backward, host.update)[kind]
 
 
 def make_tasks(

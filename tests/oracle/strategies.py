@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from envs.timelines.timeline import Timeline
 from graphs.cluster import FREE, Cluster, Device
-from graphs.host import Host
+from graphs.host import Collectives, Host
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from tests.oracle.oracle import Result
@@ -74,6 +74,10 @@ def cases(
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
     if host:
         problem = replace(problem, graph=in_phases(draw, problem.graph), host=draw(hosts(exact=messages)))
+        counts = draw(st.none() | st.lists(st.integers(-1, 2), min_size=ops, max_size=ops))  # -1: no step
+        if counts is not None:
+            launches = np.array(counts)
+            problem = replace(problem, collectives=Collectives(np.maximum(launches, 0), launches >= 0))
     return Case(
         replace(problem, op_seconds=seconds, pace=np.array(pace)),
         seconds,
@@ -84,7 +88,8 @@ def cases(
 
 def hosts(*, exact: bool) -> st.SearchStrategy[Host]:
     """Slower than ops, as fast, faster, or of no cost; of one process, or of one for each device."""
-    return st.builds(Host, st.sampled_from((0.0, 0.125 if exact else 0.1, 0.5, 1.0, 3.0)), st.booleans())
+    seconds = st.sampled_from((0.0, 0.125 if exact else 0.1, 0.5, 1.0, 3.0))
+    return st.builds(Host, seconds, seconds, seconds, seconds, st.booleans())
 
 
 def in_phases(draw: st.DrawFn, graph: OpGraph) -> OpGraph:
