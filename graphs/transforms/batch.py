@@ -49,7 +49,8 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
 
     The samples are no longer known, nor are descriptions of ops and their signatures, which are those of the batch that
     was captured. A message of an edge, which has no law, is in proportion to the batch where its producer's output
-    grows at all, and a transfer of an output, and what is held with it, is the same share of it as before.
+    grows at all, and a transfer of an output is the same share of it as before. So is what an op occupies besides its
+    output; next to an output that does not grow, as a loss or a cast weight but no gradient, it is of the samples.
     """
     law, grown = law_of(graph), grows(graph)
     amounts = {}
@@ -59,12 +60,14 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
     linear = np.where(grown, part / of, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         outputs = np.where(graph.output_bytes > 0, amounts["output_bytes"] / graph.output_bytes, linear)
+    is_fixed = (law.output_bytes >= graph.output_bytes) & (graph.phase < Phase.UPDATE) & ~weight_gradients(graph)
+    resident = np.where(is_fixed, part / of, outputs)
     timed = np.where(graph.phase >= Phase.UPDATE, 1.0, part / of)
     return replace(
         graph,
         **amounts,
         transfer_bytes=graph.transfer_bytes * outputs if len(graph.transfer_bytes) else graph.transfer_bytes,
-        **{key: getattr(graph, key) * outputs for key in RESIDENT if len(getattr(graph, key))},
+        **{key: getattr(graph, key) * resident for key in RESIDENT if len(getattr(graph, key))},
         edge_bytes=graph.edge_bytes * linear[graph.edges[:, 0]] if len(graph.edge_bytes) else graph.edge_bytes,
         measured_seconds=graph.measured_seconds * timed,
         measured_on={device: seconds * timed for device, seconds in graph.measured_on.items()},

@@ -17,6 +17,7 @@ from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
 from graphs.descriptions.another_batch import with_batch
 from graphs.descriptions.descriptions import descriptions_of
+from graphs.files.graph_source import graph_source
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import save_graph
 from graphs.formats.onnx import save_onnx
@@ -149,6 +150,17 @@ def test_what_is_computed_from_positions_alone_does_not_grow() -> None:
     assert not grows(graph)[~is_other].any()
     rule = replace(graph, batch_law=BatchLaw(32))
     assert grows(rule)[is_other].all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
+def test_what_is_held_next_to_a_loss_or_a_cast_weight_grows(precision: str) -> None:
+    """The scores of all words are held while the loss is computed, though it is one number whatever the batch."""
+    model = "llama:layers=1,width=64,heads=2,inner=128,sequence=8,batch={}"
+    whole, quarter = (load_graph(graph_source(model.format(batch)).in_precision(precision)) for batch in (32, 8))
+    assert with_batch(whole, 8).working_bytes == pytest.approx(quarter.working_bytes, rel=1e-12)
+    loss = whole.kinds.index("aten.nll_loss_forward")
+    assert whole.output_bytes[loss] == quarter.output_bytes[loss]
+    assert whole.working_bytes[loss] == 4 * quarter.working_bytes[loss] > 0
 
 
 def hand_made() -> OpGraph:
