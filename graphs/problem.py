@@ -10,18 +10,16 @@ import numpy as np
 from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.host import Collectives, Host
+from graphs.host import Collectives
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.optimizers import NONE, check_optimizer, state_share
 from graphs.precision import SINGLE
+from graphs.runtime import IDEAL, Runtime
 from graphs.units import Units
 from graphs.weight_memory import WeightMemory, weight_gradient_bytes
 
 STEP_TIME = "step-time"  # the objective that is meant unless another is named
 MEASURED = "measured"  # the step time of placements that are run
-DEFAULT_ORDER = "longest_path"  # the rule that is meant unless another is named
-FIFO = "fifo"  # the rule of papers: first come, first served
-PROGRAM = "program"  # that of PyTorch, which reports show next to a plan's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +28,7 @@ class Problem:
 
     The objective is what a placer that has the choice minimises: the simulated step time of one training step, or
     another by its spec, such as "max-load", the load of the busiest device when samples are pipelined
-    (`envs.objectives`). The order is the rule by which devices choose among the ops that are ready, unless a plan has
-    an order of its own: "longest_path", or another by its spec (`envs.orders`). With a host, ops start when it has
-    issued them, and devices run what was issued first. Raises InputError for an unknown optimizer, objective or order,
+    (`envs.objectives`). The runtime says how plans are run. Raises InputError for an unknown optimizer or objective,
     and for a host of CPUs, which run an op in the thread that issues it.
     """
 
@@ -41,10 +37,9 @@ class Problem:
     optimizer: str = "adam"  # one of `graphs.optimizers`; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
     objective: str = STEP_TIME
-    order: str = DEFAULT_ORDER
+    runtime: Runtime = IDEAL
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
     memory: WeightMemory | None = None  # what weights occupy, if not what follows from the graph and the optimizer
-    host: Host | None = None  # what issues ops; None if it takes no time, but for the devices' own launches
     pace: Floats = field(default_factory=lambda: np.zeros(0))  # (ops,) how many times what its link says a transfer
     # of each output takes, if not all do as their links say
     collectives: Collectives | None = None  # of an expanded graph, if there is a host
@@ -53,10 +48,9 @@ class Problem:
         check_optimizer(self.optimizer)
         assert len(self.pace) in (0, len(self.graph))
         object.__setattr__(self, "objective", objective_spec(self.objective))
-        object.__setattr__(self, "order", order_spec(self.order))
         if self.graph.devices:
             self._check_allowed()
-        if self.host is not None and self.cluster.is_cpu.any():
+        if self.runtime.host is not None and self.cluster.is_cpu.any():
             self._refuse_cpus()
 
     @property
@@ -68,7 +62,7 @@ class Problem:
     def hold_seconds(self) -> Floats:
         """(devices,) seconds for which each is held after an op that takes time: a launch, unless a host issues it."""
         cluster = self.cluster
-        return cluster.hold_seconds if self.host is None else cluster.runner_seconds
+        return cluster.hold_seconds if self.runtime.host is None else cluster.runner_seconds
 
     @cached_property
     def units(self) -> Units:
@@ -181,17 +175,3 @@ def objective_spec(text: str) -> str:
     if name.replace("_", "-") not in known:
         raise InputError(by_name.unknown("objective", name, known))
     return f"{name.replace('_', '-')}{colon}{knobs}"
-
-
-def order_spec(text: str) -> str:
-    """The spec of an order as it is written everywhere: "longest_path", for "longest-path" too.
-
-    Raises InputError for an unknown name; a function in a user's own file is not checked.
-    """
-    if text == DEFAULT_ORDER or by_name.own(text):
-        return text
-    name, colon, knobs = text.partition(":")
-    known = by_name.names("envs.orders")
-    if name.replace("-", "_") not in known:
-        raise InputError(by_name.unknown("order", name, known))
-    return f"{name.replace('-', '_')}{colon}{knobs}"

@@ -14,7 +14,7 @@ from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.wrong_documents import explained
-from graphs.problem import DEFAULT_ORDER
+from graphs.runtime import IDEAL, LONGEST_PATH, Runtime, runtime_of
 from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share, WholePlans
 from training.problems.random.settings import Chains, World
@@ -55,14 +55,21 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     variants: Annotated[int, msgspec.Meta(ge=0)] = 0  # of groups, clusters and copies, kept of each graph; 0: all
     test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
-    order: str = DEFAULT_ORDER  # the rule by which devices choose among the ops that are ready (`envs.orders`)
+    runtime: str = IDEAL.name  # how plans are run (`graphs.runtime`)
+    order: str = LONGEST_PATH  # the rule by which devices choose among the ops that are ready, if not the runtime's
     world: World = World()  # random problems, next to all others
     chains: Chains = Chains()  # random chains of layers, for a policy of whole plans
 
     @property
     def named(self) -> tuple[str, ...]:
         """The specs that may name code."""
-        return (*self.graphs, *self.test_graphs, *self.clusters, *self.test_clusters, self.order)
+        return (*self.graphs, *self.test_graphs, *self.clusters, *self.test_clusters, self.runtime, self.order)
+
+    @property
+    def asked_runtime(self) -> Runtime:
+        """The runtime, with the order. Raises InputError as `runtime_of`."""
+        runtime = runtime_of(self.runtime)
+        return runtime if self.order == LONGEST_PATH else runtime.with_knobs(order=self.order)
 
     def __post_init__(self) -> None:
         random = self.world.problems or self.chains.problems

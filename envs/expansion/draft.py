@@ -153,11 +153,13 @@ class Draft:
         tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
         if by_nccl:
             set_exchange_pace(graph, given.cluster, placement, tensor, pace)
-        host = given.host and replace(given.host, per_device=not plan.is_placement)
+        host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement)
         collectives = None if host is None else collectives_of(graph, placement, role, tensor)
+        runtime = replace(given.runtime, host=host)
         expanded = replace(
-            given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, host=host, collectives=collectives
-        )
+            given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, runtime=runtime,
+            collectives=collectives,
+        )  # fmt: skip
         return Expansion(
             given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces, self.sums
         )  # fmt: skip

@@ -15,7 +15,8 @@ from envs.plans.plan import Plan
 from graphs.described import Source
 from graphs.notation.ranges import Box
 from graphs.op_graph import Floats, Ints
-from graphs.problem import FIFO, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO
 
 _KEPT = 8  # problems and orders: a search expands one problem again and again
 

@@ -55,7 +55,8 @@ from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
-from graphs.problem import FIFO, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO
 
 VERSION = 5
 WITHOUT_SPLIT = 4  # the version of plans that divide nothing but the batch
@@ -196,7 +197,9 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
     plan, names = result.plan, [device.name for device in problem.cluster.devices]
     plan.check(problem)
     entries = ModuleEntries.of_untied(problem.graph)
-    order = (plan.order or problem.order) if isinstance(plan.order, str) else entries.written(plan.order, own=True)
+    order = (
+        (plan.order or problem.runtime.order) if isinstance(plan.order, str) else entries.written(plan.order, own=True)
+    )
     of_ops = [tuple(names[device] for device in devices) for devices in plan.devices]
     schedule, stages = plan.schedule, plan.schedule.stages
     section = PlanSection(

@@ -31,7 +31,8 @@ from graphs.cluster import GIB
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
-from graphs.problem import FIFO, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO
 
 STARTS = ("random", "single", "zero", "best")
 VISITS = ("topological", "random", "given")
@@ -163,8 +164,8 @@ class PlacetoEnv(PlacementEnv):
     - `penalty_per_gb`: Seconds for each GiB above it.
     - `longest_seconds`: Penalised seconds are clipped there.
     - `settings`: The keywords that all environments take, `graph`, `cluster`, `obs`, ...: see
-      `envs.gym.problem_sampler.EnvironmentSettings`. Ops run first come, first served, as in the paper, unless `order`
-      names another rule, or is "" for the problems' own.
+      `envs.gym.problem_sampler.EnvironmentSettings`. Ops run first come, first served, as in the paper, unless
+      `runtime` or `order` names another rule, or is "" for the problems' own.
 
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
@@ -175,7 +176,8 @@ class PlacetoEnv(PlacementEnv):
         penalty_per_gb: float = PENALTY_PER_GB, longest_seconds: float = LONGEST_SECONDS, **settings: Unpack[Keywords],
     ) -> None:  # fmt: skip
         self.mdp = Mdp(EpisodeStart(reward, start, visits, memory_gib, penalty_per_gb, longest_seconds))
-        settings.setdefault("order", FIFO)
+        if "runtime" not in settings:
+            settings.setdefault("order", FIFO)
         super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)
 

@@ -17,6 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 
 Graphs = OpGraph | str | Path | Sequence[OpGraph | str | Path]
 
@@ -27,6 +28,7 @@ class ProblemKeywords(TypedDict, total=False):
     graph: Graphs | None
     cluster: Cluster | str | Path | None
     cost_model: CostModel | str | None
+    runtime: str
     order: str
     render_mode: str | None
 
@@ -46,7 +48,8 @@ class ProblemSettings:
     graph: Graphs | None = None  # instead of problems: a graph or several, each an object or a name
     cluster: Cluster | str | Path | None = None  # of these graphs, an object or a name
     cost_model: CostModel | str | None = None  # unless given, as the problems say, or as follows from their graphs
-    order: str = ""  # the rule by which ops run (`envs.orders`), unless the problems' own
+    runtime: str = ""  # how plans are run (`graphs.runtime`), unless as the problems say
+    order: str = ""  # the rule by which ops run (`envs.orders`), unless the runtime's
     render_mode: str | None = None  # "ansi" for a Gantt chart in text, "rgb_array" for one in pixels
 
 
@@ -108,7 +111,7 @@ class ProblemSampler:
             if each.problem.graph.fingerprint == graph.fingerprint:
                 return index, each
         first, model = self.problems[0].problem, self._settings.cost_model
-        problem = Problem(graph, first.cluster, first.optimizer, order=first.order)
+        problem = Problem(graph, first.cluster, first.optimizer, runtime=first.runtime)
         return -1, PreparedProblem(problem if model is None else timed(problem, model))
 
 
@@ -147,4 +150,9 @@ def _problems(problems: Problem | Sequence[Problem] | None, settings: ProblemSet
         raise InputError("an environment needs either problems=, or graph= and cluster=")
     if not found:
         raise InputError("an environment needs at least one problem")
-    return [replace(problem, order=settings.order) for problem in found] if settings.order else found
+    return [_run_as_asked(problem, settings) for problem in found]
+
+
+def _run_as_asked(problem: Problem, settings: ProblemSettings) -> Problem:
+    runtime = runtime_of(settings.runtime) if settings.runtime else problem.runtime
+    return replace(problem, runtime=runtime.with_knobs(order=settings.order) if settings.order else runtime)

@@ -99,12 +99,13 @@ def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
 
 def _of_evaluator(objective: Objective, problem: Problem, plan: Plan) -> float:
     """What the evaluator says of a plan's placement, or of the expanded one."""
-    order = plan.order if plan.order and isinstance(plan.order, str) else problem.order
+    if plan.order and isinstance(plan.order, str):
+        problem = replace(problem, runtime=problem.runtime.with_knobs(order=plan.order))
     placement = plan.per_unit(problem) if plan.is_placement else None
     if placement is None:
         expansion = expand(problem, plan)
         problem, placement = expansion.problem, expansion.placement
-    return float(objective.evaluator(replace(problem, order=order)).seconds(placement[None])[0])
+    return float(objective.evaluator(problem).seconds(placement[None])[0])
 
 
 @dataclass(frozen=True)

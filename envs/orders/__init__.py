@@ -18,7 +18,8 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import user_code
 from graphs.op_graph import Floats, Ints
-from graphs.problem import Problem, order_spec
+from graphs.problem import Problem
+from graphs.runtime import order_spec
 
 GIVEN = "given"  # how reports name an order that is a number for each op, and no rule
 
@@ -60,7 +61,7 @@ def priorities_of(
     not one finite number for each op.
     """
     if isinstance(order, str):
-        return _by_rule(problem, order or problem.order, op_seconds)
+        return _by_rule(problem, order or problem.runtime.order, op_seconds)
     given = np.array(order, np.float64)
     if given.shape != (len(problem.graph),) or not np.isfinite(given).all():
         raise InputError(
@@ -72,7 +73,7 @@ def priorities_of(
 
 def order_name(problem: Problem, order: str | Floats | Ints | Sequence[float]) -> str:
     """How reports name the order of a plan for a problem: the spec of its rule, or `GIVEN`."""
-    return order_spec(order or problem.order) if isinstance(order, str) else GIVEN
+    return order_spec(order or problem.runtime.order) if isinstance(order, str) else GIVEN
 
 
 @dataclass(frozen=True)

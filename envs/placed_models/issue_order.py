@@ -24,7 +24,8 @@ from envs.placed_models.autograd_step import as_autograd_runs
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.op_graph import Bools, Floats, Ints, Phase
-from graphs.problem import PROGRAM, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, PROGRAM
 
 OF_WEIGHTS = ".grad_weight"
 DEFERRED = tuple(
@@ -101,7 +102,7 @@ def _issue_order(problem: Problem, plan: Plan) -> Ints:
         gap=np.zeros_like(cluster.gap),
     )  # fmt: skip
     alike = np.where(costs_of(problem).op_seconds > 0, _ISSUE_SECONDS, 0.0)
-    begun = simulate(replace(problem, cluster=near, op_seconds=alike, host=None), plan).start
+    begun = simulate(replace(problem, cluster=near, op_seconds=alike, runtime=IDEAL), plan).start
     position = np.empty(len(graph), np.int64)
     position[graph.topological_order] = np.arange(len(graph))
     begun = np.where(graph.phase == Phase.BACKWARD, begun, np.asarray(plan.order))

@@ -14,7 +14,8 @@ from envs.plans.schedule import WHOLE_BATCH, Schedule
 from envs.plans.split_validation import check_split
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
-from graphs.problem import Problem, order_spec
+from graphs.problem import Problem
+from graphs.runtime import order_spec
 
 Order = str | NDArray[np.number] | Sequence[float]
 
@@ -116,7 +117,7 @@ class Plan:
 
     def _check_order(self, problem: Problem) -> None:
         if isinstance(self.order, str):
-            order_spec(self.order or problem.order)
+            order_spec(self.order or problem.runtime.order)
             return
         graph = problem.graph
         if len(self.order) != len(graph):

@@ -128,7 +128,7 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
-        host = problem.host
+        host = problem.runtime.host
         return cls(
             len(priority) == 0 and host is None, host is not None, host is not None and host.per_device,
             bool((servers["per_message"] + servers["per_byte"]).any()), ops, _issue(problem, ops["priority"]),
@@ -141,7 +141,7 @@ class Blueprint(NamedTuple):
 
 def _issue(problem: Problem, priority: Floats) -> Records:
     """(ops,) in which order a host issues the ops of its processes, and for how long; none without a host."""
-    graph, host = problem.graph, problem.host
+    graph, host = problem.graph, problem.runtime.host
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:
         issue["position"][graph.topological_order] = np.arange(len(graph))

@@ -18,7 +18,8 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import LaidOut, Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
-from graphs.problem import FIFO, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO
 
 NOISE = 0.02
 DRAWS = 32

@@ -34,7 +34,8 @@ from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_links
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import Grouping
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, LONGEST_PATH
 
 NAME = "placelab-bench-1"
 FOLDER = Path(__file__).resolve().parents[2] / "benchmark" / NAME  # in the repository, not in the wheel
@@ -58,11 +59,11 @@ class FrozenProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     units: int  # what is decided
     devices: int
     optimizer: str = ADAM
-    order: str = DEFAULT_ORDER
+    order: str = LONGEST_PATH
     whole_plans: bool = False  # whether plans may divide the batch
 
     def __post_init__(self) -> None:
-        for key, default in (("optimizer", ADAM), ("order", DEFAULT_ORDER)):
+        for key, default in (("optimizer", ADAM), ("order", LONGEST_PATH)):
             if getattr(self, key) == default:  # msgspec leaves out a default only if it is the same object
                 msgspec.structs.force_setattr(self, key, default)
 
@@ -144,7 +145,7 @@ class Benchmark:
         cluster = _cluster(self.folder / cluster_path(frozen.cluster), frozen.cluster)
         with located(f"{self.folder / INDEX}: {frozen.name}"):
             order, cost_model = named_in_file(frozen.order), named_in_file(frozen.cost_model)
-        problem = timed(Problem(graph, cluster, frozen.optimizer, order=order), cost_model)
+        problem = timed(Problem(graph, cluster, frozen.optimizer, runtime=IDEAL.with_knobs(order=order)), cost_model)
         if (found := seconds_sha256(problem)) != frozen.op_seconds:
             raise InputError(
                 f"{frozen.name}: cost model {frozen.cost_model!r} gives other times than when {self.index.name} was "

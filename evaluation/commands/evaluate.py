@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace as with_order
+from dataclasses import replace as with_runtime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from envs.costs.costs import timed
 from evaluation.commands.arguments import AUTO, tied_into
 from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch, finetuned
-from evaluation.commands.problems import check_cost_model, order_of, problem_of
+from evaluation.commands.problems import asked_runtime, check_cost_model, problem_of
 from evaluation.comparing.compare import check_settings, compare
 from evaluation.comparing.comparison import Comparison, short_name
 from evaluation.comparing.simulated_plan import SimulatedPlan
@@ -92,9 +92,11 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law:
         raise InputError("a policy is evaluated on a number of op groups, as it was trained on; give one")
     count = asked_for or settings.test_groups
     if suite:
-        rule, made = order_of(order), load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
-        return [with_order(problem, order=rule) for problem in made]
-    asked = replace(settings, test_groups=count, order=order_of(order, settings.order))
+        runtime = asked_runtime(order=order)
+        made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
+        return [with_runtime(problem, runtime=runtime) for problem in made]
+    rule = settings.order if order == AUTO else asked_runtime(order=order).order
+    asked = replace(settings, test_groups=count, order=rule)
     return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
 
 
@@ -126,8 +128,9 @@ def finetune(
         order=order,
     )  # fmt: skip
     spec = ProblemFile(
-        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model, order=problem.order
-    )
+        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model,
+        order=problem.runtime.order,
+    )  # fmt: skip
     forget_runs(folder)
     asked = {"policy": start.name, "simulations": simulations, "seed": seed, **to_builtins(spec)}
     with opened(loggers, folder, asked) as receivers:

@@ -59,6 +59,7 @@ def export(
         batch: samples of a step, as `place` takes it.
         training: the plan is for a training step; without it, for a forward pass.
         cost_model: what ops cost, as `place` takes it.
+        runtime: how plans are run, as `place` takes it.
         order: the rule to simulate under, in place of the plan's own order.
         host: what it costs to issue ops, as `place` takes it.
 

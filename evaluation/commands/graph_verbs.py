@@ -215,13 +215,13 @@ def place(
         batch: samples of a step in place of the model's own; measured times are taken to be in proportion. Of a file
             that does not say what its own batch is, give it as `FILE:batch=32`.
         training: plan a whole training step: forward, backward and update; without it, a forward pass.
-        micro_batches: equal parts of the batch that follow one another, for a placer that plans such, in place of its
-            own choice: the same as `--placer gpipe:micro_batches=8`.
+        micro_batches: equal parts of the batch for a placer that plans such: `--placer gpipe:micro_batches=8`.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
-        order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
-            `longest_path`, unless given, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`.
-        host: what it costs to issue an op: `eager`, for PyTorch without compilation, a time such as `30us`, or `none`.
+        runtime: how plans are run: `ideal`, unless given, `fifo`, or `run`; with knobs, `run:host=30us`.
+        order: in place of the runtime's, which of the ops that are ready a device runs first: `longest_path`,
+            `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
+        host: in place of the runtime's, what it costs to issue an op: `eager`, as PyTorch, `30us`, or `none`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
             pass; or `max-load`, the load of the busiest device when samples are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
@@ -275,6 +275,7 @@ def fits(
         training: of a whole training step; without it, of a forward pass.
         micro_batches: equal parts of the batch, for all plans that have such.
         cost_model: what ops cost, as `place` takes it.
+        runtime: how plans are run, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
         host: what it costs to issue ops, as `place` takes it.
 
@@ -321,10 +322,10 @@ def simulate(
         training: the plan is for a training step; without it, for a forward pass.
         micro_batches: equal parts of the batch that follow one another, in place of those of the plan.
         cost_model: what ops cost, as `place` takes it.
-        order: the rule to simulate the plan under; without it, the plan's own, and `longest_path` if it has none.
+        runtime: how the plan is run, as `place` takes it.
+        order: the rule to simulate the plan under; without it, the plan's own, and the runtime's if it has none.
         host: what it costs to issue ops, as `place` takes it.
-        objective: what to report in addition to the step time, as `place` takes it: of plans in stages and
-            micro-batches, too.
+        objective: what to report in addition to the step time, as `place` takes it, of plans in stages, too.
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` to zoom into and to ask, with memory on the same axis.

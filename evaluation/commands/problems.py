@@ -18,10 +18,10 @@ from graphs.files.load import load_cluster, load_clusters, load_graph, load_suit
 from graphs.files.suites import suite_specs
 from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
-from graphs.host import host_of
 from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.optimizers import check_optimizer
-from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
+from graphs.problem import STEP_TIME, Problem
+from graphs.runtime import Runtime, runtime_of
 from graphs.transforms.batch import check_samples
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
 OPTIMIZER = "adam"
+DEFAULT_RUNTIME = "ideal"  # unless one is named
 
 _log = logging.getLogger("placelab")
 
@@ -80,10 +81,9 @@ def asked_problems(
         check_optimizer(optimizer)
     if batch is not None:
         check_samples(batch)
-    host = host_of(options.get("host", "none"))
     load_objective(objective)  # refused here if there is no such objective
     check_cost_model(cost_model)
-    rule = order_of(options.get("order", AUTO))
+    runtime = asked_runtime(options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO))
     found = load_clusters(clusters)
     suite_specs(suite)
     sources = [source.in_precision(precision) for source in graph_sources(graphs)]
@@ -106,7 +106,7 @@ def asked_problems(
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
-        return [replace(problem, objective=objective, order=rule, host=host) for problem in done]
+        return [replace(problem, objective=objective, runtime=runtime) for problem in done]
 
     return problems
 
@@ -117,12 +117,15 @@ def check_cost_model(what: CostModelLike) -> None:
         load_cost_model(what)
 
 
-def order_of(what: str, otherwise: str = DEFAULT_ORDER) -> str:
-    """The rule that `--order` names, another one for "auto". Raises InputError for a spec that names no rule."""
-    if what == AUTO:
-        return otherwise
-    load_order(what)
-    return what
+def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO) -> Runtime:
+    """The runtime that `--runtime` names, with what `--order` and `--host` change of it; "auto" is not given.
+
+    Raises InputError for what names nothing.
+    """
+    knobs = {knob: text for knob, text in {"order": order, "host": host}.items() if text != AUTO}
+    asked = runtime_of(DEFAULT_RUNTIME if runtime == AUTO else runtime).with_knobs(**knobs)
+    load_order(asked.order)
+    return asked
 
 
 def _on_clusters(

@@ -85,10 +85,8 @@ def compare(
 
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
-        suite: instead of graphs and clusters, the problems of a suite, or several with commas, such as `gdp12`,
-            `placeto` or `heldout`; `placelab list suites` says what they are.
-        clusters: cluster files, or presets such as `p100:devices=4`; without any, the devices that a graph's file
-            lists, if it does, or `p100:devices=2`.
+        suite: instead of graphs and clusters, the problems of suites that `placelab list suites` lists: `gdp12`.
+        clusters: cluster files, or presets such as `p100:devices=4`; without any, as `place` without one.
         placers: placers' specs, such as `default`, or run folders of trained ones, with commas between them and
             `+finetuned` after them to fine-tune; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
@@ -99,6 +97,7 @@ def compare(
         batch: samples of a step, as `place` takes it.
         training: compare on training steps; without it, on forward passes.
         cost_model: what ops cost, as `place` takes it.
+        runtime: how plans are run, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
         host: what it costs to issue ops, as `place` takes it.
         objective: what to minimise, as `place` takes it; in JSON the `max-load` is in milliseconds, too.
@@ -124,8 +123,9 @@ def compare(
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
-        precision=options["precision"], host=options["host"], cost_model=options["cost_model"], order=options["order"],
-        objective=options["objective"], batch=options["batch"], training=options["training"],
+        precision=options["precision"], cost_model=options["cost_model"], runtime=options["runtime"],
+        order=options["order"], host=options["host"], objective=options["objective"], batch=options["batch"],
+        training=options["training"],
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(

@@ -34,7 +34,8 @@ from evaluation.tables.plan_table import plan_lines, plan_table, robustness_sent
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.foundation.plain_text import printable
 from graphs.foundation.progress import waiting
-from graphs.problem import PROGRAM, Problem, order_spec
+from graphs.problem import Problem
+from graphs.runtime import PROGRAM, order_spec
 from placers.contract.placer import Placer, as_result
 
 

@@ -76,7 +76,9 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
             graph=problem.graph.fingerprint,
             cluster=problem.cluster.fingerprint,
             devices=tuple(each[0] if len(each) == 1 else each for each in by_unit),
-            order=(plan.order or problem.order) if isinstance(plan.order, str) else _by_unit(plan.order, problem),
+            order=(plan.order or problem.runtime.order)
+            if isinstance(plan.order, str)
+            else _by_unit(plan.order, problem),
             stages=_by_unit(stages, problem) if stages else msgspec.UNSET,
             schedule=ScheduleSection.of(plan.schedule) or msgspec.UNSET,
             mesh=plan.mesh or msgspec.UNSET,

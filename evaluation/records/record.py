@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from graphs.problem import FIFO, STEP_TIME
+from graphs.problem import STEP_TIME
+from graphs.runtime import FIFO
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,8 @@ from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import located
 from graphs.op_groups.grouping import Grouping
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, LONGEST_PATH
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,7 +45,7 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cluster: str  # a preset or a cluster file
     optimizer: str
     cost_model: str = AUTO
-    order: str = DEFAULT_ORDER
+    order: str = LONGEST_PATH
 
 
 def load_evaluation(path: Path) -> EvaluationFile:
@@ -64,4 +65,4 @@ def load_problem(path: Path) -> Problem:
             named_in_file(named)
     cluster = load_cluster(spec.cluster)
     graph = load_graph(spec.graph, groups=spec.groups)
-    return timed(Problem(graph, cluster, spec.optimizer, order=spec.order), spec.cost_model)
+    return timed(Problem(graph, cluster, spec.optimizer, runtime=IDEAL.with_knobs(order=spec.order)), spec.cost_model)

@@ -11,23 +11,24 @@ from graphs.files.load import load_cluster, load_graph
 from graphs.files.suites import suite_specs
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, Runtime
 
 Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 
 
-def problems_of(pairs: Iterable[tuple[str, str]], groups: int, order: str = DEFAULT_ORDER) -> Problems:
-    """Graphs and clusters by their specs, in at most `groups` op groups, whose ops run by a rule (`envs.orders`)."""
+def problems_of(pairs: Iterable[tuple[str, str]], groups: int, runtime: Runtime = IDEAL) -> Problems:
+    """Graphs and clusters by their specs, in at most `groups` op groups."""
 
     def problem(graph: str, cluster: str) -> Problem:
-        return Problem(tied(graph, groups), load_cluster(cluster), order=order)
+        return Problem(tied(graph, groups), load_cluster(cluster), runtime=runtime)
 
     return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in pairs}
 
 
-def suite_problems(suite: str, groups: int, order: str = DEFAULT_ORDER) -> Problems:
+def suite_problems(suite: str, groups: int, runtime: Runtime = IDEAL) -> Problems:
     """The problems of a suite, as `problems_of`. Raises InputError for an unknown suite."""
-    return problems_of(suite_specs(suite), groups, order)
+    return problems_of(suite_specs(suite), groups, runtime)
 
 
 def model_problem(graph: str, cluster: str, name: str, *, groups: int = 0) -> Problem:

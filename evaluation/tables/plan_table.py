@@ -25,7 +25,8 @@ from evaluation.tables.step_chart import StepChart
 from evaluation.tables.step_summary import StepSummary, kind_of
 from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
 from graphs.op_graph import Floats
-from graphs.problem import PROGRAM, Problem
+from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 
 BAR = 10  # characters
 MOST_DEVICES = 8  # that a summary names

@@ -20,7 +20,8 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 from graphs.foundation.interrupts import Interrupts
 from graphs.foundation.progress import progress_bar
-from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
+from graphs.problem import STEP_TIME, Problem
+from graphs.runtime import LONGEST_PATH
 from placers.search.evaluations import Evaluations
 
 
@@ -96,8 +97,8 @@ def _label(name: str, problem: Problem, seed: int, budget: int) -> str:
     asked = f"{name} {problem.graph.fingerprint} {problem.cluster.fingerprint} {problem.optimizer} {seed} {budget}"
     if problem.objective != STEP_TIME:
         asked += f" {problem.objective}"
-    if problem.order != DEFAULT_ORDER:
-        asked += f" {problem.order}"
+    if problem.runtime.order != LONGEST_PATH:
+        asked += f" {problem.runtime.order}"
     costs = b"" if problem.op_seconds is None else problem.op_seconds.tobytes()
     return hashlib.sha256(asked.encode() + costs).hexdigest()
 

@@ -18,7 +18,8 @@ from evaluation.records.identity import problem_digits
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO, IDEAL, LONGEST_PATH, RUNTIMES
 from tests.oracle.oracle import simulate as simulate_plainly
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -53,17 +54,17 @@ def test_it_orders_every_op_or_none(name: str) -> None:
     assert priorities.shape in ((30,), (0,))
     assert np.isfinite(priorities).all()
     assert priorities_of(PROBLEM, name).tolist() == priorities.tolist()
-    assert replace(PROBLEM, order=name.replace("_", "-")).order == name
+    assert IDEAL.with_knobs(order=name.replace("_", "-")).order == name
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_the_problems_or_the_plans(name: str) -> None:
     """A plan's own order counts, and else the problem's."""
     placement = np.random.default_rng(0).integers(3, size=30)
-    named = simulate(replace(PROBLEM, order=name), Plan.of(placement))
+    named = simulate(replace(PROBLEM, runtime=IDEAL.with_knobs(order=name)), Plan.of(placement))
     assert simulate(PROBLEM, Plan.of(placement, order=name)).start.tolist() == named.start.tolist()
     assert Simulator(PROBLEM, order=name).timeline(placement).start.tolist() == named.start.tolist()
-    other = replace(PROBLEM, order="fifo")
+    other = replace(PROBLEM, runtime=RUNTIMES[FIFO])
     assert simulate(other, Plan.of(placement, order=name)).start.tolist() == named.start.tolist()
 
 
@@ -97,13 +98,13 @@ def test_the_longest_path_is_what_is_meant_unless_another_is_named() -> None:
     problem = Problem(toy_graph([1, 1, 5], [(1, 2)]), toy_cluster(1))
     starts = {order: Simulator(problem, order=order).timeline([0, 0, 0]).start.tolist() for order in ("", *NAMES)}
     assert starts == {"": [6, 0, 1], "longest_path": [6, 0, 1], "fifo": [0, 1, 2], "program": [0, 1, 2]}
-    assert problem.order == DEFAULT_ORDER == order_name(problem, "")
+    assert problem.runtime.order == LONGEST_PATH == order_name(problem, "")
     assert order_name(problem, "fifo") == "fifo"
     assert order_name(problem, (3.0, 2.0, 1.0)) == "given"
 
 
 def test_results_depend_on_it() -> None:
-    assert len({problem_digits(replace(PROBLEM, order=name)) for name in NAMES}) == len(NAMES)
+    assert len({problem_digits(replace(PROBLEM, runtime=IDEAL.with_knobs(order=name))) for name in NAMES}) == len(NAMES)
 
 
 @pytest.mark.parametrize("wrong", ["longest_paths", "longest_path:a=1", "fif"])
@@ -112,7 +113,7 @@ def test_an_unknown_rule_or_knob_is_refused(wrong: str) -> None:
         simulate(PROBLEM, Plan.of([0] * 30, order=wrong))
     if ":" not in wrong:
         with pytest.raises(InputError, match="unknown order"):
-            replace(PROBLEM, order=wrong)
+            IDEAL.with_knobs(order=wrong)
         with pytest.raises(InputError, match="unknown order"):
             Plan.of([0] * 30, order=wrong).check(PROBLEM)
 
@@ -141,10 +142,11 @@ def test_a_users_own_rule_decides(tmp_path: Path) -> None:
     numbers: Floats = -np.arange(30.0)
     placement = np.random.default_rng(0).integers(3, size=30)
     by_numbers = simulate(PROBLEM, Plan.of(placement, order=numbers))
-    assert simulate(replace(PROBLEM, order=spec), Plan.of(placement)).start.tolist() == by_numbers.start.tolist()
-    before = problem_digits(replace(PROBLEM, order=spec))
+    problem = replace(PROBLEM, runtime=IDEAL.with_knobs(order=spec))
+    assert simulate(problem, Plan.of(placement)).start.tolist() == by_numbers.start.tolist()
+    before = problem_digits(problem)
     own(tmp_path, "np.arange(len(problem.graph))")
-    assert problem_digits(replace(PROBLEM, order=spec)) != before, "the file is part of the problem's identity"
+    assert problem_digits(problem) != before, "the file is part of the problem's identity"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.host import HOSTS, Collectives, Host, host_of
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.oracle.strategies import Case, cases
 from tests.oracle.test_oracle import brief, simulator_of
 
@@ -34,7 +35,8 @@ def chain(seconds: Floats, phases: list[int] | None = None, *, devices: int = 2,
     )  # fmt: skip
     device = Device("", "gpu", 1.0, 1.0, np.inf, LAUNCH)
     cluster = Cluster.uniform("two", device, devices, latency=0.0, bandwidth=np.inf, shared_out=False)
-    return Problem(graph, cluster, op_seconds=np.repeat(np.asarray(seconds)[:, None], devices, axis=1), host=host)
+    op_seconds = np.repeat(np.asarray(seconds)[:, None], devices, axis=1)
+    return Problem(graph, cluster, op_seconds=op_seconds, runtime=replace(IDEAL, host=host))
 
 
 def starts(problem: Problem, placement: list[int]) -> list[float]:
@@ -51,7 +53,7 @@ def test_a_step_of_short_ops_takes_what_the_host_takes_and_the_last_op() -> None
 def test_a_step_of_long_ops_waits_for_the_first_launch_only() -> None:
     problem = chain(np.full(10, 2.0), host=Host.uniform(0.5))
     assert Simulator(problem).run([0] * 10).step_seconds == 0.5 + 10 * 2.0  # and no launch of the device's own
-    assert Simulator(replace(problem, host=None)).run([0] * 10).step_seconds == 10 * 2.0 + 9 * LAUNCH
+    assert Simulator(replace(problem, runtime=IDEAL)).run([0] * 10).step_seconds == 10 * 2.0 + 9 * LAUNCH
 
 
 def test_one_thread_issues_to_both_devices_and_their_copies() -> None:
@@ -77,7 +79,7 @@ def test_replicas_are_issued_by_a_process_each() -> None:
     problem = chain(np.full(10, 0.5), host=Host.uniform(2.0))
     apart = Plan(((0, 1),) * 10, schedule=Schedule(micro_batches=1))
     found = simulate(problem, apart)
-    assert found.problem.host == Host.uniform(2.0, per_device=True)
+    assert found.problem.runtime.host == Host.uniform(2.0, per_device=True)
     assert found.step_seconds == 10 * 2.0 + 0.25  # both threads at once
 
 
@@ -89,7 +91,7 @@ def test_each_phase_has_its_cost() -> None:
     problem = chain(np.full(4, 0.5), [0, 1, 2, 3], host=Host(8.0, 4.0, 2.0, 1.0))
     assert starts(problem, [0] * 4) == [8, 12, 14, 16]
     assert starts(problem, [0, 1, 1, 1]) == [8, 20, 22, 24]  # a copy costs what its op does
-    process = replace(problem, host=Host(1.0, 8.0, 2.0, 0.25, per_device=True))
+    process = replace(problem, runtime=replace(IDEAL, host=Host(1.0, 8.0, 2.0, 0.25, per_device=True)))
     assert starts(process, [0, 1, 1, 1]) == [1, 8.25, 10.25, 12.25]  # a message costs its receiver a collective
 
 
@@ -108,7 +110,9 @@ def test_orders_one_by_one_and_together_give_the_same_bits(case: Case) -> None:
     simulator = simulator_of(case)
     plans, ops = len(case.placements), len(case.problem.graph)
     orders = np.random.default_rng(ops).integers(0, 3, (plans, ops)).astype(float)
-    process = replace(case.problem, host=Host.uniform(1.0))  # the order of more than one is not searched
+    process = replace(
+        case.problem, runtime=replace(IDEAL, host=Host.uniform(1.0))
+    )  # the order of more than one is not searched
     together = Simulator(process).run_ordered(case.placements, orders)
     for plan, order in enumerate(orders):
         alone = Simulator(process, order=order).run(case.placements[plan])
@@ -127,7 +131,7 @@ def test_bounds_hold_with_a_host(case: Case) -> None:
 def test_results_with_a_host_are_others() -> None:
     problem = chain(np.full(3, 1.0))
     hosts = (None, Host.uniform(1e-5), Host.uniform(2e-5))
-    assert len({problem_digits(replace(problem, host=host)) for host in hosts}) == 3
+    assert len({problem_digits(replace(problem, runtime=replace(IDEAL, host=host))) for host in hosts}) == 3
 
 
 def test_verbs_take_a_host() -> None:
@@ -135,8 +139,8 @@ def test_verbs_take_a_host() -> None:
     model, cluster = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "p100:devices=2"
     placed = placelab.place(model, cluster=cluster, placer="round_robin", host="30us")
     problem = placed.timeline.problem
-    assert problem.host == Host.uniform(30e-6)
-    alone = simulate(replace(problem, host=None), placed.result.plan).step_seconds
+    assert problem.runtime.host == Host.uniform(30e-6)
+    alone = simulate(replace(problem, runtime=IDEAL), placed.result.plan).step_seconds
     assert placed.record.step_seconds == simulate(problem, placed.result.plan).step_seconds > alone
     again = placelab.simulate(model, placed.result.plan, cluster=cluster, host="30us")
     assert again.record.step_seconds == placed.record.step_seconds
@@ -159,4 +163,4 @@ def test_a_host_of_cpus_is_refused() -> None:
     cpu = replace(problem.cluster.devices[1], name="cpu:0", kind="cpu")
     cluster = replace(problem.cluster, devices=(problem.cluster.devices[0], cpu))
     with pytest.raises(InputError, match=r"'cpu:0' of cluster 'two' runs ops in the thread that issues them"):
-        replace(problem, cluster=cluster, host=Host.uniform(1e-5))
+        replace(problem, cluster=cluster, runtime=replace(IDEAL, host=Host.uniform(1e-5)))

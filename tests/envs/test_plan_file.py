@@ -52,7 +52,7 @@ def test_a_saved_plan_is_loaded_as_it_was(tmp_path: Path, names: list[str], data
     problem = named(*names)
     per_unit = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
     saved(problem, per_unit, tmp_path / "a.plan.json")
-    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7, order=problem.order)
+    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7, order=problem.runtime.order)
     assert load_plan(tmp_path / "a.plan.json", problem) == expected
 
 

@@ -16,6 +16,7 @@ from graphs.capture.forward import traced
 from graphs.capture.training_step import training_step
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from graphs.runtime import IDEAL, PROGRAM
 from tests.oracle.toys import toy_cluster, toy_graph
 
 
@@ -73,7 +74,9 @@ MODULES = {
 
 def in_backward_order(graph: OpGraph) -> list[int]:
     """The backward ops of a graph on one device, in the order of the program, when each takes a second."""
-    problem = Problem(graph, toy_cluster(1, memory=1e9), order="program", op_seconds=np.ones((len(graph), 1)))
+    problem = Problem(
+        graph, toy_cluster(1, memory=1e9), runtime=IDEAL.with_knobs(order=PROGRAM), op_seconds=np.ones((len(graph), 1))
+    )
     start = Simulator(problem).timeline(np.zeros(graph.num_units, np.int64)).start
     return [op for op in np.argsort(start).tolist() if graph.phase[op] == Phase.BACKWARD]
 

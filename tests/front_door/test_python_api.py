@@ -192,7 +192,7 @@ def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Pat
     for order in ("fifo", "program", "longest_path"):
         placed = placelab.place(graph, placer="round_robin", order=order, out=plan, **given)
         steps[order] = placed.timeline.step_seconds
-        assert placed.problem.order == order
+        assert placed.problem.runtime.order == order
         assert placelab.simulate(graph, plan, **given).timeline.step_seconds == steps[order], "the plan's own"
     assert len(set(steps.values())) > 1
     again = placelab.simulate(graph, plan, order="fifo", **given)

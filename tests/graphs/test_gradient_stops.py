@@ -30,7 +30,8 @@ from graphs.files.load import load_cluster
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
-from graphs.problem import PROGRAM, Problem
+from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from graphs.subgraph import subgraph
 from tests.graphs import gradient_stops
 from tests.graphs.custom_functions import InPlace

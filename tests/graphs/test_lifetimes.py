@@ -21,7 +21,8 @@ from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
-from graphs.problem import PROGRAM, Problem
+from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from graphs.subgraph import subgraph
 from tests.oracle.fake_step import held_by_step
 

@@ -20,7 +20,8 @@ from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
-from graphs.problem import PROGRAM, Problem
+from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from tests.graphs.test_gradient_stops import trained
 from tests.graphs.zoo import ZOO, gradient_penalty
 from tests.graphs.zoo_networks import Made

@@ -54,7 +54,7 @@ def simulate(
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
     order, issued = priorities(problem, op_seconds, priority), [0.0] * len(ops)
-    if problem.host is not None:
+    if problem.runtime.host is not None:
         order, issued = issue(problem, op_seconds, placement, order)
     tasks, sender = make_tasks(problem, op_seconds, placement, order)
     for op in ops:
@@ -96,7 +96,7 @@ def issue(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
 ) -> tuple[list[float], list[float]]:
     """Rule 8: of each op how many were issued before it, and when it was issued."""
-    graph, host = problem.graph, problem.host
+    graph, host = problem.graph, problem.runtime.host
     assert host is not None
     edges = list(zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True))
     topological = graph.topological_order.tolist()

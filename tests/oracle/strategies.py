@@ -12,6 +12,7 @@ from graphs.cluster import FREE, Cluster, Device
 from graphs.host import Collectives, Host
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.oracle.oracle import Result
 from tests.oracle.simpy_oracle import Times
 
@@ -73,7 +74,8 @@ def cases(
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
     if host:
-        problem = replace(problem, graph=in_phases(draw, problem.graph), host=draw(hosts(exact=messages)))
+        runtime = replace(IDEAL, host=draw(hosts(exact=messages)))
+        problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
         counts = draw(st.none() | st.lists(st.integers(-1, 2), min_size=ops, max_size=ops))  # -1: no step
         if counts is not None:
             launches = np.array(counts)

@@ -14,6 +14,7 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
 from placers.learned.sequential.decoder_features import FEATURES, Feature
@@ -33,7 +34,7 @@ def signed_log(value: float) -> float:
 
 
 def two_chains(order: str = "longest_path") -> Problem:
-    return Problem(TWO_CHAINS, toy_cluster(2), order=order)
+    return Problem(TWO_CHAINS, toy_cluster(2), runtime=IDEAL.with_knobs(order=order))
 
 
 @given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 1000))

@@ -17,6 +17,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from placers.exact import PRECISION, Exact, Solution
 from placers.solvers.placement_bounds import placement_bounds
 from tests.drawn import examples
@@ -133,7 +134,7 @@ def test_with_the_order_free_the_best_plan_is_faster_than_under_any_rule(rule: s
     a |b |c            and d from 4 to 10, but  b |a |c           and d from 3 to 9
     """
     graph = toy_graph([1, 1, 6.5, 6], [(0, 2), (1, 3)], output_bytes=[3, 2, 1, 1], group=[0, 0, -1, -1])
-    problem = Problem(graph, toy_cluster(2), order=rule)
+    problem = Problem(graph, toy_cluster(2), runtime=IDEAL.with_knobs(order=rule))
     by_rule, free = Exact(order="rule").solve(problem, budget=8), Exact().solve(problem, budget=8)
     assert (by_rule.step_seconds, free.step_seconds) == (10, 9)
     assert all(each.beats(each.bound_seconds) for each in (by_rule, free))

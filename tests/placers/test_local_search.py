@@ -12,6 +12,7 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from placers.search import local_search
 from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels, levels_of
@@ -42,7 +43,7 @@ def problem_of(
     if tied:
         phase, group = np.sort(generator.integers(4, size=ops)), generator.integers(-1, max(ops // 4, 1), size=ops)
         graph = replace(graph, phase=phase, group=group, devices=())
-    return Problem(graph, cluster, order=order)
+    return Problem(graph, cluster, runtime=IDEAL.with_knobs(order=order))
 
 
 def searched(

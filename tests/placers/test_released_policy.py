@@ -9,6 +9,7 @@ from graphs.files.splits import split
 from graphs.files.suites import KEPT_ASIDE
 from graphs.foundation import by_name
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from placers import default
 from placers.learned.policy_meta import load_meta
 from training.recipe import load_recipe
@@ -39,7 +40,11 @@ def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_lo
     order = load_recipe("released").problems.order
     over: dict[str, list[float]] = {rival: [] for rival in ("heft", "metis", "human_expert")}
     for family in ("rnnlm", *KEPT_ASIDE):
-        problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"), order=order)
+        problem = Problem(
+            load_graph(split([family], "test")[0], groups=64),
+            load_cluster("p100x4"),
+            runtime=IDEAL.with_knobs(order=order),
+        )
         result = default.build().place(problem, budget=0)
         assert result.simulations == 0
         ours = simulate(problem, result.plan)

@@ -11,6 +11,7 @@ from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import FIFO, IDEAL, RUNTIMES
 from placers.search import local_search
 from placers.search.search import Search
 from tests.oracle.toys import Toy, random_graph, toy_cluster
@@ -66,10 +67,10 @@ def test_the_order_stays_the_problems_rule_unless_it_may_change(name: str) -> No
     )
     assert fixed.place(ORDERED, seed=SEEDS[name], budget=BUDGET).plan.order == ""
     for order in ("fifo", "program"):
-        problem = replace(PROBLEM, order=order)
+        problem = replace(PROBLEM, runtime=IDEAL.with_knobs(order=order))
         result = fixed.place(problem, seed=SEEDS[name], budget=BUDGET)
         assert (result.plan.order, result.curve[-1][1]) == ("", simulate(problem, result.plan).step_seconds)
-    fifo, pipelined = replace(PROBLEM, order="fifo"), replace(PROBLEM, objective="max-load")
+    fifo, pipelined = replace(PROBLEM, runtime=RUNTIMES[FIFO]), replace(PROBLEM, objective="max-load")
     for problem in (fifo, pipelined):
         same = (
             search.place(problem, seed=SEEDS[name], budget=BUDGET),

@@ -14,6 +14,7 @@ from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import FIFO, IDEAL, RUNTIMES
 from placers.annealing import Annealing
 from placers.contract.placer import Placer
 from placers.genetic import Genetic
@@ -223,7 +224,7 @@ def test_a_search_begins_under_the_better_of_the_rule_and_the_placers_own_order(
 ) -> None:
     own = 0
     for seed in range(20):
-        problem = Problem(random_graph(12, seed), toy_cluster(2, memory=1e9), order="program")
+        problem = Problem(random_graph(12, seed), toy_cluster(2, memory=1e9), runtime=IDEAL.with_knobs(order="program"))
         placer = Ordering(seed)
         give(monkeypatch, placer)
         plan = placer.place(problem).plan
@@ -235,7 +236,7 @@ def test_a_search_begins_under_the_better_of_the_rule_and_the_placers_own_order(
         for fixed in (Annealing(order=False).place(problem, budget=1), Annealing().place(problem, budget=1)):
             assert fixed.plan == replace(plan, order="")
     assert own > 0
-    fifo = replace(problem, order="fifo")
+    fifo = replace(problem, runtime=RUNTIMES[FIFO])
     assert Annealing().place(fifo, budget=50).plan.order == ""
 
 

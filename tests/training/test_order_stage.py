@@ -9,7 +9,8 @@ import torch
 from msgspec.structs import replace
 
 from graphs.foundation.errors import InputError
-from graphs.problem import FIFO, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO
 from placers.learned.policy_file import load_policy
 from placers.learned.policy_meta import load_meta
 from placers.learned.sequential.policy import SequentialPolicy

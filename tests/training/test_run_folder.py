@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graphs.foundation.errors import InputError
-from graphs.problem import DEFAULT_ORDER, FIFO, Problem
+from graphs.problem import Problem
+from graphs.runtime import FIFO, LONGEST_PATH
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.learning.ppo import PpoMetrics, PpoTrainer
@@ -201,6 +202,6 @@ def test_a_run_from_before_recipes_named_an_order_was_trained_first_come_first_s
     recipe = load_recipe("gdp")
     (tmp_path / "config.toml").write_text(recipe.to_toml())
     assert recipe_of(tmp_path) == recipe
-    assert recipe.problems.order == DEFAULT_ORDER != FIFO
-    (tmp_path / "config.toml").write_text(recipe.to_toml().replace(f'order = "{DEFAULT_ORDER}"\n', ""))
+    assert recipe.problems.order == LONGEST_PATH != FIFO
+    (tmp_path / "config.toml").write_text(recipe.to_toml().replace(f'order = "{LONGEST_PATH}"\n', ""))
     assert recipe_of(tmp_path) == replace(recipe, problems=replace(recipe.problems, order=FIFO))

@@ -16,6 +16,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
+from graphs.runtime import FIFO, RUNTIMES
 from placers.learned.features import Observation
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
@@ -155,7 +156,7 @@ def test_of_a_larger_budget_gdp_makes_larger_updates_too(placer: str, budget: in
 
 
 def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(random_graph(20, seed=1), toy_cluster(3), order="fifo")
+    problem = Problem(random_graph(20, seed=1), toy_cluster(3), runtime=RUNTIMES[FIFO])
     results: list[FineTuned] = []
 
     def likelihood() -> float:

@@ -14,6 +14,7 @@ from envs.simulation.simulator import Simulator
 from graphs.cluster import FREE
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import FIFO, IDEAL, RUNTIMES
 from tests.drawn import examples
 from training.problems.random.kinds import KINDS
 from training.problems.random.random_cluster import random_cluster
@@ -43,7 +44,7 @@ def test_a_problem_is_within_its_bounds_the_same_again_and_has_a_plan_that_fits(
     assert np.array_equal(costs_of(one).op_seconds, costs_of(two).op_seconds)
     assert len(one.units) <= 60
     assert 2 <= len(one.cluster) <= 16
-    assert one.order == "longest_path"
+    assert one.runtime == IDEAL
     assert np.isfinite(one.cluster.memory_bytes).all()
     outcome = Simulator(one).run(saving_plan(one))
     assert outcome.fits
@@ -132,9 +133,9 @@ def test_shares_decide_what_problems_are_like() -> None:
 
 def test_problems_to_evaluate_on_take_turns_in_kind_and_are_not_those_of_training() -> None:
     kinds = ("chain", "fan")
-    found = world_problems(kinds, seed=5, count=4, settings=SMALL, order="fifo")
+    found = world_problems(kinds, seed=5, count=4, settings=SMALL, runtime=RUNTIMES[FIFO])
     assert [problem.graph.name for problem in found] == ["random-chain", "random-fan"] * 2
-    assert {problem.order for problem in found} == {"fifo"}
+    assert {problem.runtime.order for problem in found} == {"fifo"}
     assert [problem.graph.fingerprint for problem in found[:2]] == [
         problem.graph.fingerprint for problem in world_problems(kinds, seed=5, count=2, settings=SMALL)
     ]

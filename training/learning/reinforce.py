@@ -160,7 +160,9 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
     def _fingerprint(self) -> str:
         """What must not change when a run is resumed."""
         given = [each.prepared.problem for each in self.problems]
-        problems = [(each.graph.fingerprint, each.cluster.fingerprint, each.optimizer, each.order) for each in given]
+        problems = [
+            (each.graph.fingerprint, each.cluster.fingerprint, each.optimizer, each.runtime.order) for each in given
+        ]
         parts = (self.seed, self.policy.shape, self.settings, self.mdp.rules, problems)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

@@ -16,7 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from graphs.foundation.errors import InputError
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import LONGEST_PATH
 from placers.contract.abilities import Decisions, Orders
 from placers.learned.policy import Policy, SavedPolicy
 from training.learning.ppo import PpoTrainer
@@ -32,8 +33,8 @@ def learn(what: Decisions, policy: SavedPolicy, recipe: Recipe) -> Policy[Any, A
     """Have a policy learn devices alone, or the order alone. Raises InputError if it chooses no order."""
     if not isinstance(policy, Orders) or not isinstance(policy, Policy):
         raise InputError(f"placer {recipe.placer!r} chooses no order; set order.updates to 0")
-    if recipe.problems.order != DEFAULT_ORDER:
-        raise InputError(f"an order departs from {DEFAULT_ORDER!r}; set problems.order to that, or order.updates to 0")
+    if recipe.problems.order != LONGEST_PATH:
+        raise InputError(f"an order departs from {LONGEST_PATH!r}; set problems.order to that, or order.updates to 0")
     policy.learn(what)
     return policy
 

@@ -56,7 +56,7 @@ class ProblemSplit:
         of_suites = suite_specs(",".join(chosen.suites))
         clusters = tuple(load_clusters(chosen.clusters if is_trained_on else chosen.test_clusters))
         check_optimizer(chosen.optimizer)
-        load_order(chosen.order)
+        load_order(chosen.asked_runtime.order)
         learned = {*split(chosen.families, "train")}.difference(tested)  # families tell their own splits apart
         learned |= {*chosen.graphs, *(graph for graph, _ in of_suites)}
         if both := [spec for spec in (*tested, *chosen.test_graphs) if spec in learned]:
@@ -79,16 +79,16 @@ class ProblemSplit:
             return self._to_train_on(seed, capture or load_graph)
         if not self.sources:
             raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
-        chosen, problems = self.chosen, list[Problem]()
+        chosen, runtime, problems = self.chosen, self.chosen.asked_runtime, list[Problem]()
         for graph, clusters in self._graphs(capture or load_graph):
             tied = tie_ops(graph, chosen.test_groups)
-            problems += [timed(Problem(tied, cluster, chosen.optimizer, order=chosen.order)) for cluster in clusters]
+            problems += [timed(Problem(tied, cluster, chosen.optimizer, runtime=runtime)) for cluster in clusters]
         return problems
 
     def _to_train_on(self, seed: int, capture: Callable[[str], OpGraph]) -> list[Problem]:
         chosen, rng = self.chosen, np.random.default_rng(seed)
         problems = labelled_chains(
-            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, order=chosen.order
+            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, runtime=chosen.asked_runtime
         )
         for graph, clusters in chain(self._graphs(capture), self._mixed(seed, capture)):
             variants = list(_variants(chosen, clusters, rng))
@@ -97,7 +97,7 @@ class ProblemSplit:
             tied = cache(partial(_tied, graph))
             for groups, cluster in variants:
                 tied_graph = tied(groups, _happens(chosen.forward, rng))
-                problem = timed(Problem(tied_graph, cluster, chosen.optimizer, order=chosen.order))
+                problem = timed(Problem(tied_graph, cluster, chosen.optimizer, runtime=chosen.asked_runtime))
                 problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
         return problems
 
@@ -126,19 +126,20 @@ def load_problems(
 
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
     """The random problems of a problem set, if it asks for any."""
+    runtime = chosen.asked_runtime
     if chosen.chains.problems:
         kinds = tuple(chosen.chains.trained_on)
-        return RenewedChains(chosen.world, seed, chosen.optimizer, chosen.order, kinds)
-    return RenewedProblems(chosen.world, seed, chosen.optimizer, chosen.order) if chosen.world.problems else None
+        return RenewedChains(chosen.world, seed, chosen.optimizer, runtime, kinds)
+    return RenewedProblems(chosen.world, seed, chosen.optimizer, runtime) if chosen.world.problems else None
 
 
 def validation_problems(recipe: Recipe) -> list[Problem]:
     """The random problems, of kinds held out, by which a run chooses among its weights; none if it does not choose."""
     chosen, count = recipe.problems, recipe.validation.problems if recipe.validation.every else 0
     if chosen.chains.held_out:
-        return labelled_chains(chosen.chains.held_out, count, optimizer=chosen.optimizer, order=chosen.order)
+        return labelled_chains(chosen.chains.held_out, count, optimizer=chosen.optimizer, runtime=chosen.asked_runtime)
     return world_problems(
-        chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, order=chosen.order,
+        chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, runtime=chosen.asked_runtime,
         optimizer=chosen.optimizer,
     )  # fmt: skip
 

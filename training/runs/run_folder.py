@@ -18,7 +18,7 @@ from torch import Tensor
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_links, locked, named_if_refused, write_whole
-from graphs.problem import FIFO
+from graphs.runtime import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
 from training.loggers import forget_runs

@@ -94,7 +94,8 @@ class StageGrain:
             nothing, edges, control, weights, uses, np.array(PHASES)[part[source]], frozen=frozen, held=self._held,
         )  # fmt: skip
         memory = WeightMemory(held, np.append(self._makes_gradients, np.zeros(len(parcels), np.bool_)), gradients)
-        return self.shared(replace(self.problem, graph=graph, op_seconds=None, memory=memory, host=None), 1.0)
+        runtime = replace(self.problem.runtime, host=None)
+        return self.shared(replace(self.problem, graph=graph, op_seconds=None, memory=memory, runtime=runtime), 1.0)
 
     def shared(self, coarse: Problem, share: float) -> Problem:
         """The coarse problem of a share of the batch."""
@@ -102,7 +103,7 @@ class StageGrain:
         launch, ops = coarse.hold_seconds, len(coarse.graph)
         assert given.op_seconds is not None
         busy = Costs(given.op_seconds).busy_seconds(given)
-        host = given.host
+        host = given.runtime.host
         issuing = np.where(given.op_seconds > 0, 0.0 if host is None else host.seconds(given.graph.phase)[:, None], 0.0)
         seconds = np.zeros((ops, len(launch)))
         for device, columns in enumerate(zip(busy.T, issuing.T, strict=True)):

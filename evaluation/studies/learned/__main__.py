@@ -23,7 +23,7 @@ from evaluation.studies.study import Study, report, run
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.problem import FIFO, order_spec
+from graphs.runtime import FIFO, IDEAL, Runtime, order_spec
 
 PLACERS = (
     "gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,"
@@ -65,7 +65,10 @@ class Learned(Study):
         """What is left of each suite; failures are kept next to its journal."""
         check_policy(self.folder)
         for suite in self._suites():
-            journal, problems = self._journal(suite), suite_problems(suite, self.groups, order_spec(self.order))
+            journal, problems = (
+                self._journal(suite),
+                suite_problems(suite, self.groups, self._runtime),
+            )
             failures = compared(journal, self.allowed, problems, about=suite, seeds=self.seeds, workers=self.workers)
             others = [failure for failure in _failures(journal) if failure.placer not in self.allowed]
             write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))
@@ -83,9 +86,16 @@ class Learned(Study):
 
     def load_suite(self, suite: str) -> SuiteFindings:
         """What is done of a suite. Raises InputError for a damaged journal."""
-        journal, problems = self._journal(suite), tuple(suite_problems(suite, self.groups, order_spec(self.order)))
+        journal, problems = (
+            self._journal(suite),
+            tuple(suite_problems(suite, self.groups, self._runtime)),
+        )
         done = records(journal, self.allowed)
         return SuiteFindings(suite, problems, tuple(self.allowed), self.seeds, done, _failures(journal))
+
+    @property
+    def _runtime(self) -> Runtime:
+        return IDEAL.with_knobs(order=self.order)
 
     def _suites(self) -> list[str]:
         return [name for name in self.suites.split(",") if name]

@@ -21,7 +21,7 @@ from evaluation.studies.learned.claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
 from graphs.files.suites import SUITES
 from graphs.op_graph import Floats
-from graphs.problem import FIFO
+from graphs.runtime import FIFO
 
 ALONE = ("default", "annealing")  # in addition to the fine-tuned ones, problem by problem
 DRAWN = {

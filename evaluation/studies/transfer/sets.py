@@ -20,7 +20,8 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from training.problems.mixed_knobs import TRIES, mixed_graphs, mixed_specs
 from training.problems.random.kinds import KINDS
 from training.problems.random.random_problem import world_problems
@@ -130,4 +131,4 @@ def _captured(suite: str, groups: int = GROUPS) -> list[Problem]:
 
 
 def _profiled(data: Path) -> list[Problem]:
-    return [replace(make(), order=DEFAULT_ORDER) for make in profile_problems(data).values()]
+    return [replace(make(), runtime=IDEAL) for make in profile_problems(data).values()]

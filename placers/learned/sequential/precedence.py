@@ -23,7 +23,8 @@ from envs.simulation.bounds import path_bound, work_bound
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
-from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
+from graphs.problem import STEP_TIME, Problem
+from graphs.runtime import LONGEST_PATH
 from placers.learned.features import Column, joined
 from placers.solvers.list_scheduling import link_costs
 
@@ -78,7 +79,7 @@ class Precedence:
 
         There the order has no such rule to depart from, or does not count.
         """
-        if problem.order != DEFAULT_ORDER or problem.objective != STEP_TIME:
+        if problem.runtime.order != LONGEST_PATH or problem.objective != STEP_TIME:
             return None
         graph, (latency, per_byte) = problem.graph, link_costs(problem.cluster)
         rule = priorities_of(problem, op_seconds=costs.op_seconds)

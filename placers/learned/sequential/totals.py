@@ -10,7 +10,8 @@ from scipy.sparse.csgraph import connected_components
 
 from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Floats, Ints
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import LONGEST_PATH
 
 
 class Totals(NamedTuple):
@@ -49,7 +50,7 @@ class Totals(NamedTuple):
             known=np.stack(np.broadcast_arrays(
                 np.log(np.maximum(alone, 1e-12) / scale),
                 np.minimum(float(held.tensor_bytes.sum()) / np.maximum(held.limits, 1.0), 2.0),
-                float(problem.order == DEFAULT_ORDER),
+                float(problem.runtime.order == LONGEST_PATH),
                 np.log(len(problem.graph) / max(len(units), 1)) / 4,
             ), axis=1),
         )  # fmt: skip

@@ -23,7 +23,8 @@ from graphs.capture.forward import traced_example
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.op_graph import OpGraph, Phase
-from graphs.problem import PROGRAM, Problem
+from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.data_parallel import ONE_BY_ONE
 from tests.envs.expansion.pipelines import Pipeline
 from tests.oracle.fake_step import held_by_step, loss_of

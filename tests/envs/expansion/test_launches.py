@@ -18,7 +18,7 @@ def launches(way: str) -> list[int]:
     written = placed.timeline.expansion
     assert written is not None
     problem = written.problem
-    assert problem.host == Host.uniform(30e-6, per_device=True)
+    assert problem.runtime.host == Host.uniform(30e-6, per_device=True)
     assert problem.collectives is not None
     counts: list[int] = np.bincount(written.placement, problem.collectives.launches).astype(int).tolist()
     return counts

@@ -7,6 +7,7 @@ import pytest
 
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.envs.expansion.renumbering import MODELS, changes, costs_alone, without_ties
 from tests.oracle.toys import toy_cluster, toy_graph
 
@@ -25,5 +26,5 @@ def test_of_equals_the_lowest_number_is_first() -> None:
     """Two ops of a device, one of which another device waits for."""
     for waited_for, step in ((0, 4.0), (1, 5.0)):
         graph = toy_graph([1, 1, 3], [(waited_for, 2)], output_bytes=[0, 0, 0])
-        problem = Problem(graph, toy_cluster(2), order="fifo")
+        problem = Problem(graph, toy_cluster(2), runtime=IDEAL.with_knobs(order="fifo"))
         assert Simulator(problem).timeline([0, 0, 1]).step_seconds == step

@@ -19,7 +19,8 @@ from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, Runtime
 from training.problems.random.random_cluster import log_uniform, random_cluster, seconds_per_byte, typical_speeds
 
 LAYERS = 6, 64  # between which everything is drawn here, its logarithm uniformly; all of it is ours
@@ -87,19 +88,17 @@ def check_chains(kinds: Iterable[str]) -> None:
 
 
 def labelled_chains(
-    kinds: Iterable[str], number: int, *, optimizer: str = "adam", order: str = DEFAULT_ORDER
+    kinds: Iterable[str], number: int, *, optimizer: str = "adam", runtime: Runtime = IDEAL
 ) -> list[Problem]:
     """The first chains of some kinds among those with labels, which are the same for every seed of training."""
     wanted = list(kinds)
     generators = (np.random.default_rng((LABELLED, each)) for each in count())
     drawn = ((rng, str(rng.choice(list(CHAINS)))) for rng in generators)
     chosen = islice(((rng, kind) for rng, kind in drawn if kind in wanted), number)
-    return [random_chain(rng, kind, optimizer=optimizer, order=order) for rng, kind in chosen]
+    return [random_chain(rng, kind, optimizer=optimizer, runtime=runtime) for rng, kind in chosen]
 
 
-def random_chain(
-    rng: np.random.Generator, kind: str, *, optimizer: str = "adam", order: str = DEFAULT_ORDER
-) -> Problem:
+def random_chain(rng: np.random.Generator, kind: str, *, optimizer: str = "adam", runtime: Runtime = IDEAL) -> Problem:
     """A training step of a kind of chain on a cluster, timed. Raises InputError for a kind that there is not."""
     check_chains([kind])
     seconds = log_uniform(rng, *LAYER_SECONDS)
@@ -110,7 +109,7 @@ def random_chain(
         cluster, devices=tuple(replace(each, launch_seconds=launch, memory_bytes=np.inf) for each in cluster.devices)
     )
     graph = _training_graph(rng, kind, cluster, seconds)
-    problem = timed(Problem(graph, cluster, optimizer, order=order))
+    problem = timed(Problem(graph, cluster, optimizer, runtime=runtime))
     return replace(problem, cluster=_with_memory(rng, problem, loose=bool(is_loose), unequal=bool(is_unequal)))
 
 

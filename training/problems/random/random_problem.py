@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from envs.costs.costs import timed
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, Runtime
 from training.problems.random.kinds import check_kinds
 from training.problems.random.random_cluster import log_uniform, random_cluster
 from training.problems.random.random_graph import GraphOrder, random_graph
@@ -20,7 +21,7 @@ APART = 1 << 33  # next to a seed, tells the random numbers of problems to evalu
 
 
 def random_problem(
-    settings: World, kind: str, rng: np.random.Generator, *, optimizer: str = "adam", order: str = DEFAULT_ORDER
+    settings: World, kind: str, rng: np.random.Generator, *, optimizer: str = "adam", runtime: Runtime = IDEAL
 ) -> Problem:
     """A problem of a kind, all else drawn as the settings say."""
     training, grouped, equal, measured, unequal, tight, nothing = (
@@ -37,14 +38,14 @@ def random_problem(
         transfers=0.0 if nothing else log_uniform(rng, *settings.transfers),
         training=training, grouped=grouped, equal_times=equal,
     )  # fmt: skip
-    problem = timed(Problem(random_graph(rng, asked, cluster), cluster, optimizer, order=order))
+    problem = timed(Problem(random_graph(rng, asked, cluster), cluster, optimizer, runtime=runtime))
     if measured:
         problem = with_other_times(problem, rng)
     return with_memory(rng, problem, tight=tight)
 
 
 def world_problems(
-    kinds: Sequence[str], *, seed: int, count: int, settings: World | None = None, order: str = DEFAULT_ORDER,
+    kinds: Sequence[str], *, seed: int, count: int, settings: World | None = None, runtime: Runtime = IDEAL,
     optimizer: str = "adam",
 ) -> list[Problem]:  # fmt: skip
     """Random problems to evaluate on, kinds taking turns: the same for the same seed, none of them trained on.
@@ -55,7 +56,7 @@ def world_problems(
     return [
         random_problem(
             settings or World(), kinds[i % len(kinds)], np.random.default_rng((seed, APART, i)), optimizer=optimizer,
-            order=order,
+            runtime=runtime,
         )
         for i in range(count)
     ]  # fmt: skip

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphs.problem import DEFAULT_ORDER, Problem
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, Runtime
 from training.problems.random.random_chains import random_chain
 from training.problems.random.random_problem import random_problem
 from training.problems.random.settings import World
@@ -28,7 +29,7 @@ class RenewedProblems:
     settings: World
     seed: int
     optimizer: str = "adam"
-    order: str = DEFAULT_ORDER
+    runtime: Runtime = IDEAL
 
     def held(self, updates: int) -> range:
         """The numbers of the problems that are held after some updates."""
@@ -39,7 +40,7 @@ class RenewedProblems:
         """A problem by its number."""
         rng = np.random.default_rng((self.seed, TRAINED, number))
         kind = str(rng.choice(self.settings.trained_on))
-        return random_problem(self.settings, kind, rng, optimizer=self.optimizer, order=self.order)
+        return random_problem(self.settings, kind, rng, optimizer=self.optimizer, runtime=self.runtime)
 
 
 @dataclass(frozen=True)
@@ -51,4 +52,4 @@ class RenewedChains(RenewedProblems):
     def problem(self, number: int) -> Problem:
         """A chain by its number."""
         rng = np.random.default_rng((self.seed, CHAIN, CHAIN + number))
-        return random_chain(rng, str(rng.choice(self.kinds)), optimizer=self.optimizer, order=self.order)
+        return random_chain(rng, str(rng.choice(self.kinds)), optimizer=self.optimizer, runtime=self.runtime)

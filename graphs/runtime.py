@@ -1,0 +1,93 @@
+"""Runtime: a way of running plans, which says what happens first on a device, what overlaps, and what issuing costs.
+
+A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it has otherwise.
+
+- `ideal` is the machine of list scheduling: devices run first what the longest path of ops waits for, and nothing takes
+  time but ops and transfers, which overlap wherever data allow it. No program that is known does all of that.
+- `fifo` is the machine of many papers on placement: devices run what has been ready longest.
+- `run` is `placelab run`: a process for each device runs its ops in the plan's order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.host import HOSTS, Host, host_of
+
+LONGEST_PATH = "longest_path"
+FIFO = "fifo"  # first come, first served
+PROGRAM = "program"  # the order in which PyTorch issues a step
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How plans are run.
+
+    `order` is the rule by which devices choose among the ops that are ready, unless a plan has an order of its own: the
+    spec of a rule (`envs.orders`). With a `host`, ops start when it has issued them, and devices run what was issued
+    first. Raises InputError for an unknown order.
+    """
+
+    name: str = field(compare=False)  # the spec that `runtime_of` takes
+    order: str = LONGEST_PATH
+    host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", order_spec(self.order))
+
+    def with_knobs(self, **knobs: str) -> Runtime:
+        """The same but for what is given, as text. Raises InputError as `runtime_of`."""
+        name, own = by_name.parse(self.name)
+        return runtime_of(by_name.spec_of(name, own | knobs)) if knobs else self
+
+
+def runtime_of(spec: str) -> Runtime:
+    """The runtime that a spec names; its name has the knobs that differ from those of its kind alone.
+
+    Raises InputError for an unknown runtime, knob, order or host.
+    """
+    kind, knobs = by_name.parse(spec)
+    if kind not in RUNTIMES:
+        raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
+    base, values = RUNTIMES[kind], dict[str, Any]()
+    for knob, text in knobs.items():
+        if knob not in _KNOBS:
+            raise InputError(f"{spec!r}: {by_name.unknown('knob', knob, _KNOBS)}")
+        values[knob] = _value(base, knob, text)
+    changed = {knob: knobs[knob] for knob, value in values.items() if value != getattr(base, knob)}
+    if "order" in changed:
+        changed["order"] = str(values["order"])
+    return replace(base, name=by_name.spec_of(kind, changed), **values)
+
+
+def _value(base: Runtime, knob: str, text: str) -> object:
+    """What the text of a knob says, for a runtime with the processes of another."""
+    if knob == "order":
+        return order_spec(text)
+    host = host_of(text)
+    return host and replace(host, per_device=base.host is not None and base.host.per_device)
+
+
+def order_spec(text: str) -> str:
+    """The spec of an order as it is written everywhere: "longest_path", for "longest-path" too.
+
+    Raises InputError for an unknown name; a function in a user's own file is not checked.
+    """
+    if text == LONGEST_PATH or by_name.own(text):
+        return text
+    name, colon, knobs = text.partition(":")
+    known = by_name.names("envs.orders")
+    if name.replace("-", "_") not in known:
+        raise InputError(by_name.unknown("order", name, known))
+    return f"{name.replace('-', '_')}{colon}{knobs}"
+
+
+IDEAL = Runtime("ideal")
+RUNTIMES = {
+    each.name: each
+    for each in (IDEAL, Runtime("fifo", FIFO), Runtime("run", host=replace(HOSTS["eager"], per_device=True)))
+}
+_KNOBS = tuple(each.name for each in fields(Runtime)[1:])
