@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import Model, check_multiple, tokens
-from graphs.families.transformer import Attention, PostNormLayer
+from graphs.families import Model, tokens
+from graphs.families._layers import SCALED, Attention, LayerKnobs, PostNormLayer
 
 CONFIGURATIONS = {
     "bert-base": "layers=12,width=768,heads=12,sequence=512,batch=8",
@@ -31,32 +31,56 @@ VOCABULARY = 30522
 POSITIONS = 512
 
 
-def build(*, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 16) -> Model:
-    """The model and its example inputs: tokens, segments and targets, each (batch, sequence)."""
-    check_multiple("bert", "width", width, of=heads, which="heads")
+def build(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 16, inner: int = 0,
+    dropout: float = 0.0, activation: str = "gelu", attention: str = SCALED, separate: bool = False, classes: int = 0,
+) -> Model:  # fmt: skip
+    """The model and its example inputs: tokens, segments and targets, each (batch, sequence).
+
+    With `classes` the first word is classified into so many instead of filling in words, and targets are (batch,). The
+    other knobs are those of `LayerKnobs`.
+    """
+    knobs = LayerKnobs("bert", width, heads, inner, 0, dropout, activation, attention, separate, causal=False)
     with torch.device("meta"):
-        return Bert(layers, width, heads, sequence), tokens(batch, sequence, inputs=3)
+        words, segments, targets = tokens(batch, sequence, inputs=3)
+        module = Bert(layers, knobs, sequence, Classifier(knobs, classes) if classes else None)
+        return module, (words, segments, targets[:, 0].contiguous() if classes else targets)
 
 
 class Bert(nn.Module):
-    """Embeddings, layers, and the prediction of the words that were masked."""
+    """Embeddings, layers, and the prediction of the words that were masked, or of a class."""
 
-    def __init__(self, layers: int, width: int, heads: int, sequence: int) -> None:
+    def __init__(self, layers: int, knobs: LayerKnobs, sequence: int, classifier: nn.Module | None) -> None:
         super().__init__()
+        width = knobs.width
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.segments = nn.Embedding(2, width)
         self.positions = nn.Embedding(POSITIONS, width)
         self.norm = nn.LayerNorm(width)
-        self.layers = nn.ModuleList(PostNormLayer(Attention(width, heads), width, nn.GELU()) for _ in range(layers))
-        self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
-        self.bias = nn.Parameter(torch.empty(VOCABULARY))
-        self.register_buffer("mask", torch.zeros(sequence, sequence))
+        self.dropout = knobs.dropped()
+        self.layers = nn.ModuleList(PostNormLayer(Attention(knobs), knobs) for _ in range(layers))
+        self.classifier = classifier
+        if classifier is None:
+            self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
+            self.bias = nn.Parameter(torch.empty(VOCABULARY))
+        self.register_buffer("mask", knobs.mask(sequence))
         self.register_buffer("places", torch.arange(sequence))
 
     def forward(self, tokens: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy over batch and positions."""
-        x = self.norm(self.tokens(tokens) + self.segments(segments) + self.positions(self.places))
+        """Mean cross-entropy over batch and positions, or over the batch."""
+        x = self.dropout(self.norm(self.tokens(tokens) + self.segments(segments) + self.positions(self.places)))
         for layer in self.layers:
             x = layer(x, self.mask)
+        if self.classifier is not None:
+            return F.cross_entropy(self.classifier(x[:, 0]), targets)
         logits = F.linear(self.transform(x), self.tokens.weight, self.bias)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class Classifier(nn.Sequential):
+    """Of a text, by its first word: a product with tanh, which BERT calls the pooler, dropout, and a product."""
+
+    def __init__(self, knobs: LayerKnobs, classes: int) -> None:
+        super().__init__(
+            nn.Linear(knobs.width, knobs.width), nn.Tanh(), knobs.dropped(), nn.Linear(knobs.width, classes)
+        )

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.families import Model, check_multiple, tokens
+from graphs.families._layers import EAGER, Attention, LayerKnobs
 
 CONFIGURATIONS = {
     "llama-7b": "layers=32,width=4096,heads=32,inner=11008,sequence=2048,batch=1",
@@ -30,12 +31,17 @@ VOCABULARY = 32000
 
 
 def build(
-    *, layers: int = 8, width: int = 1024, heads: int = 16, inner: int = 2752, sequence: int = 256, batch: int = 8
-) -> Model:
-    """The model and its example inputs: tokens and targets, each (batch, sequence); `inner`: the gated nets' width."""
+    *, layers: int = 8, width: int = 1024, heads: int = 16, inner: int = 2752, sequence: int = 256, batch: int = 8,
+    vocabulary: int = VOCABULARY, kv_heads: int = 0, attention: str = EAGER,
+) -> Model:  # fmt: skip
+    """The model and its example inputs: tokens and targets, each (batch, sequence); `inner`: the gated nets' width.
+
+    The other knobs are those of `LayerKnobs`.
+    """
     check_multiple("llama", "width", width, of=2 * heads, which="twice heads")
+    knobs = LayerKnobs("llama", width, heads, inner, kv_heads, attention=attention, separate=True)
     with torch.device("meta"):
-        return Llama(layers, width, heads, inner, sequence), tokens(batch, sequence)
+        return Llama(layers, knobs, sequence, vocabulary), tokens(batch, sequence)
 
 
 class RootMeanSquareNorm(nn.Module):
@@ -50,27 +56,15 @@ class RootMeanSquareNorm(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + 1e-6) * self.weight
 
 
-class LlamaAttention(nn.Module):
+class LlamaAttention(Attention):
     """Causal self-attention with rotary positions (Su et al. 2021)."""
 
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
-        self.value = nn.Linear(width, width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
-        self.heads = heads
-
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         """(batch, sequence, width) from the same; cosine and sine are (sequence, width / heads)."""
-        batch, sequence, _ = x.shape
-        query, key, value = (
-            project(x).view(batch, sequence, self.heads, -1).transpose(1, 2)
-            for project in (self.query, self.key, self.value)
-        )
+        query, key, value = self.parts(x)
         query, key = (part * cosine + _rotated_half(part) * sine for part in (query, key))
-        scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5 + mask
-        mixed = (scores.softmax(dim=-1) @ value).transpose(1, 2).reshape(x.shape)
+        scores = self.scores(query, key, mask)
+        mixed = self.mixed(query, key, value, scores).transpose(1, 2).reshape(x.shape)
         projected: Tensor = self.out(mixed)
         return projected
 
@@ -78,10 +72,11 @@ class LlamaAttention(nn.Module):
 class LlamaLayer(nn.Module):
     """Attention and a gated feed-forward net, a norm before each."""
 
-    def __init__(self, width: int, heads: int, inner: int) -> None:
+    def __init__(self, knobs: LayerKnobs) -> None:
         super().__init__()
+        width, inner = knobs.width, knobs.inner
         self.attention_norm = RootMeanSquareNorm(width)
-        self.attention = LlamaAttention(width, heads)
+        self.attention = LlamaAttention(knobs, bias=False)
         self.feed_forward_norm = RootMeanSquareNorm(width)
         self.gate = nn.Linear(width, inner, bias=False)
         self.up = nn.Linear(width, inner, bias=False)
@@ -98,15 +93,15 @@ class LlamaLayer(nn.Module):
 class Llama(nn.Module):
     """Embedding, layers, and the prediction of the next token at every position."""
 
-    def __init__(self, layers: int, width: int, heads: int, inner: int, sequence: int) -> None:
+    def __init__(self, layers: int, knobs: LayerKnobs, sequence: int, vocabulary: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, width)
-        self.layers = nn.ModuleList(LlamaLayer(width, heads, inner) for _ in range(layers))
-        self.norm = RootMeanSquareNorm(width)
-        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.tokens = nn.Embedding(vocabulary, knobs.width)
+        self.layers = nn.ModuleList(LlamaLayer(knobs) for _ in range(layers))
+        self.norm = RootMeanSquareNorm(knobs.width)
+        self.head = nn.Linear(knobs.width, vocabulary, bias=False)
         for name in ("cosine", "sine"):
-            self.register_buffer(name, torch.empty(sequence, width // heads))
-        self.register_buffer("mask", torch.empty(sequence, sequence))
+            self.register_buffer(name, torch.empty(sequence, knobs.width // knobs.heads))
+        self.register_buffer("mask", torch.empty(sequence, sequence))  # added to scores
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy over batch and positions."""

@@ -1,18 +1,17 @@
 """Transformer language model: layers of causal self-attention and a feed-forward net.
 
 Decoder-only, with the layer norms before the blocks, as GPT-2 (Radford et al. 2019): width=768, heads=12, layers=12,
-sequence=1024 there. Attention is computed in steps (product, softmax, product), as before fused kernels existed.
+sequence=1024 there. How attention is computed, dropout and the activation are knobs (`graphs.families._layers`).
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import Model, check_multiple, tokens
+from graphs.families import Model, tokens
+from graphs.families._layers import SCALED, LayerKnobs, TransformerLayer
 
 CONFIGURATIONS = {
     "gpt2": "layers=12,width=768,heads=12,sequence=1024,batch=8,vocabulary=50257,tied=true",
@@ -34,90 +33,37 @@ TEST = (
 
 def build(
     *, layers: int = 4, width: int = 512, heads: int = 8, sequence: int = 256, batch: int = 8, vocabulary: int = 32000,
-    tied: bool = False,
+    tied: bool = False, inner: int = 0, kv_heads: int = 0, dropout: float = 0.0, activation: str = "gelu",
+    attention: str = SCALED, separate: bool = False,
 ) -> Model:  # fmt: skip
     """The model and its example inputs: tokens and targets, each (batch, sequence).
 
-    With `tied`, as in GPT-2, the output layer shares the embedding's weights.
+    With `tied`, as in GPT-2, the output layer shares the embedding's weights. Other knobs are those of `LayerKnobs`.
     """
-    check_multiple("transformer", "width", width, of=heads, which="heads")
+    knobs = LayerKnobs("transformer", width, heads, inner, kv_heads, dropout, activation, attention, separate)
     with torch.device("meta"):
-        module = TransformerLanguageModel(layers, width, heads, sequence, vocabulary)
+        module = TransformerLanguageModel(layers, knobs, sequence, vocabulary)
         if tied:
             module.head.weight = module.tokens.weight
         return module, tokens(batch, sequence)
 
 
-class Attention(nn.Module):
-    """Causal self-attention with several heads."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.heads = heads
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(batch, sequence, width) from the same, and a mask (sequence, sequence) of zeros and minus infinities."""
-        batch, sequence, width = x.shape
-        query, key, value = (
-            part.view(batch, sequence, self.heads, -1).transpose(1, 2) for part in self.query_key_value(x).chunk(3, -1)
-        )
-        scores = query / math.sqrt(width / self.heads) @ key.transpose(2, 3) + mask
-        mixed = scores.softmax(dim=-1) @ value
-        projected: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, sequence, width))
-        return projected
-
-
-class TransformerLayer(nn.Module):
-    """Attention and feed-forward net, each with a residual connection."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(batch, sequence, width) from the same."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        deeper: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
-        return deeper
-
-
-class PostNormLayer(nn.Module):
-    """Attention and feed-forward net, a layer norm after each, as in the first Transformer (Vaswani et al. 2017)."""
-
-    def __init__(self, attention: nn.Module, width: int, activation: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-        self.attention_norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), activation, nn.Linear(4 * width, width))
-        self.feed_forward_norm = nn.LayerNorm(width)
-
-    def forward(self, x: Tensor, *context: Tensor) -> Tensor:
-        """(batch, sequence, width) from the same, and whatever else the attention takes."""
-        x = self.attention_norm(x + self.attention(x, *context))
-        deeper: Tensor = self.feed_forward_norm(x + self.feed_forward(x))
-        return deeper
-
-
 class TransformerLanguageModel(nn.Module):
     """Embeddings, layers, and the prediction of the next token at every position."""
 
-    def __init__(self, layers: int, width: int, heads: int, sequence: int, vocabulary: int) -> None:
+    def __init__(self, layers: int, knobs: LayerKnobs, sequence: int, vocabulary: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Parameter(torch.empty(sequence, width))
-        self.layers = nn.ModuleList(TransformerLayer(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        self.register_buffer("mask", torch.empty(sequence, sequence).fill_(-math.inf).triu(1))
+        self.tokens = nn.Embedding(vocabulary, knobs.width)
+        self.positions = nn.Parameter(torch.empty(sequence, knobs.width))
+        self.dropout = knobs.dropped()
+        self.layers = nn.ModuleList(TransformerLayer(knobs) for _ in range(layers))
+        self.norm = nn.LayerNorm(knobs.width)
+        self.head = nn.Linear(knobs.width, vocabulary, bias=False)
+        self.register_buffer("mask", knobs.mask(sequence))
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy over batch and positions."""
-        x = self.tokens(tokens) + self.positions
+        x = self.dropout(self.tokens(tokens) + self.positions)
         for layer in self.layers:
             x = layer(x, self.mask)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.families import Model, check_multiple, tokens
-from graphs.families.transformer import PostNormLayer
+from graphs.families._layers import LayerKnobs, PostNormLayer
 
 CONFIGURATIONS = {
     "transformer-xl-2": "layers=2,width=1024,heads=16,sequence=256,batch=16",
@@ -76,7 +76,8 @@ class RelativeAttention(nn.Module):
 
 def relative_layers(layers: int, width: int, heads: int) -> nn.ModuleList:
     """Layers with relative attention; their `forward` takes what that of `RelativeAttention` takes."""
-    return nn.ModuleList(PostNormLayer(RelativeAttention(width, heads), width, nn.ReLU()) for _ in range(layers))
+    knobs = LayerKnobs("transformer_xl", width, heads, activation="relu")
+    return nn.ModuleList(PostNormLayer(RelativeAttention(width, heads), knobs) for _ in range(layers))
 
 
 class TransformerXL(nn.Module):

@@ -1,10 +1,12 @@
 """Attention: y[b, l, e] = sum over s of softmax(query[b, l] key[b, s]) value[b, s, e]; b stands for batch and heads.
 
-What the scores are summed and normalised over is not divided: s, and the width of a query.
+What the scores are summed and normalised over is not divided: s, and the width of a query. Several heads of queries may
+share one of keys and values; they stay together. Each part drops scores of its own.
 """
 
 from __future__ import annotations
 
+from graphs.notation.affine import variable
 from graphs.notation.operator import Operator, tensor
 from graphs.operators import Description
 from graphs.operators._indices import argument, broadcast, is_read
@@ -15,26 +17,39 @@ EXAMPLES = (
     "aten.scaled_dot_product_attention(x(2, 3, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3))",
     "aten.scaled_dot_product_attention(x(2, 3, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3), x(4, 5))",
     "aten.scaled_dot_product_attention(x(2, 6, 4), x(2, 6, 4), x(2, 6, 6), None, 0.0, True)",
+    "aten.scaled_dot_product_attention(x(2, 6, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3), enable_gqa=True)",
 )
 
-_MASK, _CAUSAL = 3, 5  # positions among the arguments
+_MASK, _CAUSAL, _SHARED = 3, 5, 7  # positions among the arguments
 
 
 def build() -> Description:
-    """Of `scaled_dot_product_attention`, with as many heads of keys as of queries."""
+    """Of `scaled_dot_product_attention`."""
     return Description(_operator)
 
 
 def _operator(signature: Signature) -> Operator | None:
     query, key, value = (read.shape for read in signature.reads[:3])
-    if query[:-2] != key[:-2] or key[:-2] != value[:-2]:
+    shared = query[-3] // key[-3] if _is_shared(signature) else 1
+    if query[:-3] != key[:-3] or query[-3:-2] != tuple(size * shared for size in key[-3:-2]) or key[:-2] != value[:-2]:
         return None
     is_causal = argument(signature, _CAUSAL, False) or signature.named.get("is_causal", False)
     batch = [f"b{i}" for i in range(len(query) - 2)]
     names = [*batch, "l", "s", "q", "e"]
-    sizes = dict(zip(names, [*query[:-1], key[-2], query[-1], value[-1]], strict=True))
-    reads = [tensor(query, *batch, "l", "q"), tensor(key, *batch, "s", "q"), tensor(value, *batch, "s", "e")]
-    if is_read(argument(signature, _MASK)) or is_read(signature.named.get("attn_mask")):
-        reads.append(broadcast(signature.reads[3].shape, [*batch, "l", "s"], (*query[:-1], key[-2])))
+    sizes = dict(zip(names, [*key[:-2], query[-2], key[-2], query[-1], value[-1]], strict=True))
+    heads = [variable(name) for name in batch]
     opaque = {"s", "q"} | ({"l"} if is_causal else set())  # which keys a query sees depends on where it is
-    return Operator(sizes, tuple(reads), (tensor(signature.shape, *batch, "l", "e"),), opaque=frozenset(opaque))
+    if shared > 1:
+        heads[-1], sizes["h"] = heads[-1] * shared + variable("h"), shared
+        opaque.add("h")
+    reads = [tensor(query, *heads, "l", "q"), tensor(key, *batch, "s", "q"), tensor(value, *batch, "s", "e")]
+    if is_read(argument(signature, _MASK)) or is_read(signature.named.get("attn_mask")):
+        if shared > 1:
+            return None  # which of its heads belong together cannot be said of a mask that is repeated
+        reads.append(broadcast(signature.reads[3].shape, [*batch, "l", "s"], (*query[:-1], key[-2])))
+    return Operator(sizes, tuple(reads), (tensor(signature.shape, *heads, "l", "e"),), opaque=frozenset(opaque))
+
+
+def _is_shared(signature: Signature) -> bool:
+    """Whether several heads of queries may share one of keys and values."""
+    return bool(argument(signature, _SHARED, False) or signature.named.get("enable_gqa", False))

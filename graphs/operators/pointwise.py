@@ -1,4 +1,7 @@
-"""Element by element: y[i, j] = f(x[i, j], z[j], ...), where a dimension of 1 is read again and again."""
+"""Element by element: y[i, j] = f(x[i, j], z[j], ...), where a dimension of 1 is read again and again.
+
+Dropout, too: each part draws for itself which of its elements it keeps, and so makes a mask of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ KINDS = (
     "aten.hardshrink", "aten.hardsigmoid", "aten.hardswish", "aten.hardtanh", "aten.isinf", "aten.isnan", "aten.le",
     "aten.leaky_relu", "aten.lerp", "aten.log", "aten.log1p", "aten.log_sigmoid_forward", "aten.logaddexp",
     "aten.logaddexp2", "aten.logical_and", "aten.logical_not", "aten.logical_or", "aten.logit", "aten.lt",
-    "aten.masked_fill", "aten.maximum", "aten.minimum", "aten.mish", "aten.mul", "aten.nan_to_num", "aten.ne",
-    "aten.neg", "aten.pow", "aten._prelu_kernel", "aten.reciprocal", "aten.relu", "aten.round", "aten.rsqrt",
-    "aten.sigmoid", "aten.sign", "aten.silu", "aten.sin", "aten.sinc", "aten.softplus", "aten.softshrink",
-    "aten.special_entr", "aten.special_log_ndtr", "aten.special_xlog1py", "aten.sqrt", "aten.sub", "aten.tanh",
-    "aten.threshold", "aten._to_copy", "aten.where", "aten.xlogy",
+    "aten.masked_fill", "aten.maximum", "aten.minimum", "aten.mish", "aten.mul", "aten.nan_to_num",
+    "aten.native_dropout", "aten.ne", "aten.neg", "aten.pow", "aten._prelu_kernel", "aten.reciprocal", "aten.relu",
+    "aten.round", "aten.rsqrt", "aten.sigmoid", "aten.sign", "aten.silu", "aten.sin", "aten.sinc", "aten.softplus",
+    "aten.softshrink", "aten.special_entr", "aten.special_log_ndtr", "aten.special_xlog1py", "aten.sqrt", "aten.sub",
+    "aten.tanh", "aten.threshold", "aten._to_copy", "aten.where", "aten.xlogy",
 )  # fmt: skip
 EXAMPLES = (
     "aten.add(x(4, 6), x(6))",
@@ -76,6 +79,8 @@ EXAMPLES = (
     "aten.mul(x(4, 6), x(4, 1))",
     "aten.mul(x(4, 1), x(1, 6))",
     "aten.nan_to_num(x(4))",
+    "aten.native_dropout(x(4, 6), 0.0, True)",
+    "aten.native_dropout(x(4, 6), 0.1, False)",
     "aten.ne(i(3, 8), 1)",
     "aten.neg(x(4))",
     "aten.pow(p(4, 6), 2)",

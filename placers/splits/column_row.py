@@ -135,7 +135,7 @@ class _Forward:
                     if not name:
                         return {}
                     is_row = name in _columns_and_rows_of(self.ops[reader])[1]
-                    has_rows = has_rows or is_row
+                    has_rows = has_rows or is_row or reader in chosen  # from there on others have found rows
                     if known is None:
                         region[reader] = name
                         waiting += [] if is_row else [reader]

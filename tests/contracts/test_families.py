@@ -20,14 +20,16 @@ SMALL = {  # knobs that make each family's configurations quick to capture; `mak
     "transformer_xl": "sequence=32", "vit": "layers=2", "wavenet": "layers=4", "xlnet": "layers=2",
 }  # fmt: skip
 
-RELEASED = {  # parameters as released: by Meta, OpenAI, torchvision and timm; BERT in transformers' BertForMaskedLM
+RELEASED = {  # parameters as released: by Meta, OpenAI, torchvision and timm; BERT in transformers' classes
     "llama:llama-7b": 6_738_415_616,
     "llama:llama-13b": 13_015_864_320,
+    "llama:layers=32,width=4096,heads=32,kv_heads=8,inner=14336,vocabulary=128256": 8_030_261_248,  # Llama 3.1 8B
     "transformer:gpt2": 124_439_808,
     "transformer:gpt2-medium": 354_823_168,
     "transformer:gpt2-xl": 1_557_611_200,
     "bert:bert-base": 109_514_298,
     "bert:bert-large": 335_174_458,
+    "bert:bert-large,classes=2": 335_143_938,
     "vgg:vgg-19": 143_667_240,
     "vit:vit-base": 86_567_656,
     "vit:vit-large": 304_326_632,

@@ -15,6 +15,7 @@ from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.recording import record
 from graphs.capture.training_step import training_step
+from graphs.families._layers import WAYS, LayerKnobs
 from graphs.families.llama import VOCABULARY, Llama
 from graphs.op_graph import OpGraph
 
@@ -147,9 +148,13 @@ RENAMED = {
 }  # fmt: skip
 
 
-def test_the_llama_that_is_a_family_computes_what_the_package_does() -> None:
-    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHARED | {"vocab_size": VOCABULARY}))
-    ours = Llama(LAYERS, WIDTH, HEADS, INNER, LENGTH)
+@pytest.mark.parametrize("kv_heads", [HEADS, 1])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_llama_that_is_a_family_computes_what_the_package_does(way: str, kv_heads: int) -> None:
+    config = SHARED | {"vocab_size": VOCABULARY, "num_key_value_heads": kv_heads}
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    knobs = LayerKnobs("llama", WIDTH, HEADS, INNER, kv_heads, attention=way, separate=True)
+    ours = Llama(LAYERS, knobs, LENGTH, VOCABULARY)
     weights = {}
     for name, tensor in theirs.state_dict().items():
         for old, new in RENAMED.items():
