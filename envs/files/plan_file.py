@@ -21,6 +21,10 @@ that are tied go where the first of them goes: backward and update ops where the
 tied ops have that of the first of them, but for one that has an entry of its own name. An axis of the mesh is a number
 of equal parts, or a list of their shares. A plan without a split is written as version 4.
 
+    {"schema": "placelab.plan", "version": 5, "plan": {"parallel": {"dp": 4, "tp": 4, "pp": 4, "micro_batches": 32}}}
+
+`parallel` says all of a plan by its degrees, with the options of the placer `parallel`, which makes it for the problem.
+
 `schedule` has what differs from `envs.plans.schedule.Schedule`; with a placement, its `recompute` lists numbers of
 stages. `order` is the rule under which the plan was simulated, or a number by entry, the smaller first: {"layers.0": 1,
 "": 2}; tied ops have the number of the first of them, but for one that has an entry of its own name. Without an order
@@ -28,14 +32,13 @@ the plan is run under the rule of its problem.
 
 A file written by `save_plan` says more: which graph and cluster it is for, which placer found it, and what it costs.
 
-Files of versions 1 to 3 have one device per entry and no schedule. Their entries, and the graph's fingerprint, are
-those of a number of op groups. Those of versions 1 and 2 have no order: the plan is run as it was predicted then, first
-come, first served. Those of version 1 hold the placement and how it was found at the top.
+Files of versions 1 to 3 have one device per entry and no schedule; entries and the graph's fingerprint are those of op
+groups. Those of versions 1 and 2 have no order: the plan is run as it was predicted then, first come, first served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -50,6 +53,7 @@ from envs.plans.schedule import WHOLE_BATCH, AllReduce, Recomputing, Schedule, S
 from envs.simulation.simulator import Outcome
 from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
+from graphs.foundation import by_name
 from graphs.foundation.by_name import unknown
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document, write_document
@@ -135,6 +139,7 @@ class PlanSection(FourthPlanSection, frozen=True, forbid_unknown_fields=True, om
 
     mesh: tuple[int | tuple[float, ...], ...] = ()  # of each axis equal parts, or shares
     split: dict[str, tuple[str, ...]] = {}  # op name or prefix -> by axis the index
+    parallel: dict[str, int | bool | str] | None = None  # in place of all else
 
 
 class ThirdPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -228,9 +233,11 @@ def load_plan(path: Path, problem: Problem) -> PlacerResult:
 
 
 def read_plan(path: Path) -> SavedPlan:
-    """What a plan file says. Raises InputError, naming it, if it is missing, damaged, or of another version."""
+    """What a plan file says. Raises InputError, naming it, for one that is missing, damaged, or of another version."""
     remedy = f"`placelab place GRAPH --out {path}` writes one"
     content = read_document(path, PlanFile[PlanSection], version=VERSION, remedy=remedy, earlier=EARLIER)
+    with located(path):
+        _by_degrees(_decided(content))
     return SavedPlan(path, content)
 
 
@@ -259,7 +266,7 @@ class SavedPlan:
         The ops of the problem may be tied into any groups, unless the plan sets the ops of one apart. Raises
         InputError, naming the file, if it was made for another graph or cluster, or, before version 4, for another
         number of op groups; if it names an unknown device, op or order, or leaves an op without a device or a stage
-        without ops; and if the plan is not valid for the problem.
+        without ops; if the plan is not valid for the problem; and, for degrees, as the placer `parallel` does.
         """
         content = self.content
         with located(self.path):
@@ -267,7 +274,9 @@ class SavedPlan:
             parts = ", costs or `groups`" if self.is_of_groups else " or costs, as in another precision"
             _check_same("graph", content.graph, entries.units.graph, parts)
             _check_same("cluster", content.cluster, problem.cluster)
-            plan = _plan(_decided(content), entries, problem.cluster)
+            if by_degrees := _by_degrees(decided := _decided(content)):
+                return by_degrees(problem)
+            plan = _plan(decided, entries, problem.cluster)
             # as the file says: what the graph forbids is refused, not moved
             plan.check(problem)
         found = content if isinstance(content, FirstPlanFile) else content.found
@@ -314,6 +323,16 @@ def _stage_sections(
 
 
 # ---- from what is written to a plan ------------------------------------------------------------------------------
+
+
+def _by_degrees(decided: PlanSection) -> Callable[[Problem], PlacerResult] | None:
+    """What makes the plan of degrees, the placer `parallel`; None without. Raises InputError as its `build` does."""
+    if decided.parallel is None:
+        return None
+    if msgspec.structs.replace(decided, parallel=None) != PlanSection():
+        raise InputError("`parallel` says all of a plan; remove what the file says in addition, or `parallel`")
+    spec = by_name.spec_of("parallel", {knob: named_in_file(str(each)) for knob, each in decided.parallel.items()})
+    return by_name.build("placers", spec).place  # type: ignore[no-any-return]
 
 
 def _plan(decided: PlanSection, entries: ModuleEntries, cluster: Cluster) -> Plan:

@@ -66,6 +66,10 @@ WHOLE_PLAN = Plan(
     tuple((0, 1) if first else (1,) for first in _FIRST), "longest_path",
     Schedule(2, tuple(int(not first) for first in _FIRST), "gpipe", recompute=(0,)),
 )  # fmt: skip
+PLAN_BY_DEGREES = {
+    "schema": "placelab.plan", "version": 5,
+    "plan": {"parallel": {"dp": 1, "pp": 2, "micro_batches": 1, "recompute": True, "order": "gpipe", "layers": "1+1"}},
+}  # fmt: skip
 NETWORK = "graphsage_transformer:width=8,sage_layers=1,transformer_layers=1,heads=2"
 PIPEDREAM = """\
 node1 -- Input0 -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=8.0, parameter_size=0.000
@@ -268,6 +272,7 @@ SPECIMENS = {
     "plan": Specimen("x.plan.json", make_plan, use_plan, JSON),
     "exported plan": Specimen("x.plan.json", make_row_plan, use_export, JSON),
     "whole plan": Specimen("x.plan.json", make_whole_plan, use_plan, JSON),
+    "plan by degrees": Specimen("x.plan.json", text(PLAN_BY_DEGREES), use_plan, JSON),
     "pipedream": Specimen("x.txt", text(PIPEDREAM), use_graph, TEXT),
     "dapple": Specimen("x.txt", text(DAPPLE), use_graph, TEXT),
     "msr": Specimen("x.json", text(WORKLOAD), use_workload, JSON),

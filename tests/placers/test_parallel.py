@@ -1,5 +1,6 @@
 """Plans that are given by their degrees: which devices, stages and parts ops get, and steps in closed form."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import placelab
+from envs.files.plan_file import load_plan
 from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
 from graphs.files.load import load_graph
@@ -164,6 +166,43 @@ def test_a_plan_is_saved_and_simulated_again(tmp_path: Path) -> None:
     again = placelab.simulate(TRANSFORMER, file, cluster="p100x4")
     assert again.timeline.step_seconds == placed.timeline.step_seconds
     assert again.plan == placed.plan
+
+
+def by_hand(path: Path, degrees: dict[str, object], **more: object) -> Path:
+    path.write_text(json.dumps({"schema": "placelab.plan", "version": 5, "plan": {"parallel": degrees, **more}}))
+    return path
+
+
+def test_a_plan_file_says_the_same_by_hand(tmp_path: Path) -> None:
+    degrees = {"dp": 2, "pp": 2, "micro_batches": 4, "recompute": True, "layers": "1+1"}
+    file = by_hand(tmp_path / "mine.plan.json", degrees)
+    said = placelab.place(
+        TRANSFORMER, cluster="p100x4", placer="parallel:dp=2,pp=2,micro_batches=4,recompute=true,layers=1+1"
+    )
+    found = placelab.simulate(TRANSFORMER, file, cluster="p100x4")
+    assert (found.plan, found.result.placer) == (said.plan, said.result.placer)
+    assert found.timeline.step_seconds == said.timeline.step_seconds
+    assert load_plan(by_hand(file, {}), blocks(4)).plan == Parallel().place(blocks(4)).plan
+    divided = placelab.simulate(TRANSFORMER, by_hand(file, {"tp": 2}), cluster="p100x2")
+    assert "divided among the 2 shards" in divided.result.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "more", "sentence"),
+    [
+        ({"dp": 2}, {"placement": {"": "gpu:0"}}, "`parallel` says all of a plan; remove what the file says in addit"),
+        ({"ddp": 2}, {}, "unknown knob 'ddp'; did you mean 'dp'"),
+        ({"dp": 1.5}, {}, r"plan\.parallel.*dp"),
+        ({"tp": 0}, {}, "tp is 0; expected at least 1"),
+        ({"dp": ""}, {}, "expected knobs as key=value"),
+        ({"order": "evil.py:build"}, {}, "it names code, 'evil.py:build', and a file that is opened runs none"),
+    ],
+)
+def test_degrees_in_a_file_are_refused_before_a_model_is_captured(
+    tmp_path: Path, degrees: dict[str, object], more: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=rf"mine\.plan\.json: .*{sentence}"):
+        placelab.simulate("no_such.py:model", by_hand(tmp_path / "mine.plan.json", degrees, **more), cluster="p100x4")
 
 
 # ---- what cannot be --------------------------------------------------------------------------------------------------
