@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,7 @@ from hypothesis import settings
 from graphs.capture.cache import SWITCH
 from graphs.foundation.cache_folder import VARIABLE
 from tests import drawn  # noqa: F401  # which registers profiles
+from tests.forked import ForkedWorker
 from tests.oracle.toys import Toy
 from tests.oracle.toys import four_ops_two_devices as _four_ops_two_devices
 
@@ -32,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Files of few and long tests first: a process that ends with one of them would let the other wait."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """Processes that run steps are forked from one that has PyTorch; `test_processes` starts some as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("envs.running.processes.Popen", ForkedWorker)
+        yield
 
 
 @pytest.fixture

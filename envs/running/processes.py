@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -93,7 +93,7 @@ class Workers:
         self.devices = tuple(devices)
         self._pin = pin
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._started: list[subprocess.Popen[bytes]] = []  # by rank
+        self._started: list[Popen[bytes]] = []  # by rank
         self._pipes: dict[int, Connection] = {}
 
     def __enter__(self) -> Workers:
@@ -153,9 +153,9 @@ class Workers:
             server.settimeout(0.2)
             for rank, device in enumerate(self.devices):
                 core = str(cores[rank]) if cores else ""
-                process = subprocess.Popen(
+                process = Popen(
                     [*command, device, core],
-                    env=environment | {"RANK": str(rank)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    env=environment | {"RANK": str(rank)}, stdin=DEVNULL, stdout=log, stderr=log,
                     start_new_session=True,  # Ctrl-C is for this process, which ends the others
                 )  # fmt: skip
                 self._started.append(process)
@@ -223,7 +223,7 @@ class Workers:
         """What became of a process that closed its end of the socket, in words."""
         try:
             code = self._started[rank].wait(GRACE)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             return f"ended: {self._last_words()}"
         if code >= 0:
             return f"ended with exit code {code}"

@@ -1,9 +1,6 @@
 """One policy that several processes train: the same as one process alone, also when one of them is killed."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo, Settings
+from tests.forked import ended
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.small_problems import NETWORK, PROBLEMS
 from training.learning.ppo import PpoTrainer
@@ -37,31 +35,40 @@ RECIPE = Recipe(
     imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1),
     order=OrderStage(updates=2),
 )
-# What torchrun starts: a checkpoint every second update, and rank 1 killed in the fourth, the first time.
+# What torchrun does: a checkpoint every second update, and rank 1 killed in the fourth, the first time.
 SCRIPT = """
 import os
 import signal
 import sys
+from pathlib import Path
 
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+import placelab
 from training.runs import train
 from training.learning.ppo import PpoTrainer
 
-train.CHECKPOINT_EVERY = 2
 update = PpoTrainer.update
 
 
 def killed(self):
     if self.updates == 3 and self.ranks.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        open(os.environ["KILLED"], "w").close()
+        Path("killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return update(self)
 
 
-PpoTrainer.update = killed
-import placelab
+def trained():
+    train.CHECKPOINT_EVERY = 2
+    PpoTrainer.update = killed
+    sys.argv = ["placelab", "train", "recipe.toml", "--out", "ranks", "--seed", "3"]
+    placelab.main()
 
-sys.argv[0] = "placelab"
-placelab.main()
+
+config = LaunchConfig(
+    1, 1, 2, run_id="two", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=1, start_method="fork"
+)
+elastic_launch(config, trained)()
 """
 
 
@@ -77,17 +84,10 @@ def rounding(name: str) -> float:
 def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: Path) -> None:
     alone = train(RECIPE, out=tmp_path / "alone", seed=3)
     (tmp_path / "recipe.toml").write_text(RECIPE.to_toml())
-    (tmp_path / "script.py").write_text(SCRIPT)
-    asked = ["train", tmp_path / "recipe.toml", "--out", tmp_path / "ranks", "--seed", "3"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    done = subprocess.run(
-        [*map(str, [*torchrun, tmp_path / "script.py", *asked])],
-        cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": ".", "KILLED": str(tmp_path / "killed")},
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
+    done = ended(SCRIPT, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "killed").exists()
-    assert done.stdout.count(str(tmp_path / "ranks")) == 1, "the first process alone prints the result"
+    assert done.stdout == "sequential:checkpoint=ranks\n", "the first process alone prints the result"
     wanted, found = (load_file(tmp_path / run / "trainer.safetensors") for run in ("alone", "ranks"))
     assert wanted.keys() == found.keys()
     for name, value in wanted.items():

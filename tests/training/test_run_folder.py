@@ -3,8 +3,6 @@
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.runtime import FIFO, LONGEST_PATH
 from placers.learned.settings import Ppo
+from tests.forked import ended
 from tests.oracle.toys import random_graph, toy_cluster
 from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.recipe import Recipe, load_recipe
@@ -26,7 +25,6 @@ from training.runs.problem_sets import ProblemSplit
 from training.runs.run_folder import check_free, held, recipe_of
 from training.runs.train import train
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Recipe(
     network="graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2",
     ppo=Ppo(updates=3, samples=4, problems_per_update=2, epochs=1),
@@ -179,8 +177,7 @@ try:
 except InputError as error:
     print(error)
 """
-    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=paths, capture_output=True, text=True)
+    done = ended(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     (sentence,) = done.stdout.splitlines()

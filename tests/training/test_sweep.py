@@ -1,7 +1,6 @@
 """Sweeps: what is tried, how it is judged, and that a sweep which was killed ends as if it had not been."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ import pytest
 
 import placelab
 from graphs.foundation.errors import InputError
+from tests.forked import ended
 from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.runs.sweep import JOURNAL, Over, Sweep, sweep, worth
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """
 placer = "sequential"
 network = "sequential:width=8,heads=2,hidden=8,sage_layers=1"
@@ -95,7 +94,7 @@ def killed(self):
 PpoTrainer.update = killed
 sweep({recipe!r}, [Over.parse(each) for each in {OVER!r}], trials=3, out=Path({str(tmp_path / "part")!r}), seed=4)
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, check=False)
+    done = ended(code)
     assert done.returncode == -9, done.stderr
     assert comparable(swept(recipe, tmp_path / "part")) == comparable(whole)
 

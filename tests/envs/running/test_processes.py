@@ -94,6 +94,7 @@ def test_why_processes_cannot_be_started_is_said_in_the_last_words_that_were(
     python.write_text("#!/bin/sh\necho one thing\necho '  no room is left  '\necho ' '\nexit 1\n")
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr("envs.running.processes.Popen", subprocess.Popen)
     with Workers(["cpu"]) as workers, pytest.raises(ProcessError) as raised:
         workers.run(about)
     assert str(raised.value) == "the processes could not be started: no room is left"
