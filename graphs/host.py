@@ -24,6 +24,7 @@ class Host:
     update: float  # of the update of one weight; also of what refreshes its copies
     collective: float  # on each device that takes part in one, or in a message between processes
     per_device: bool = False  # a process for each device, not one for all of them
+    waits: bool = False  # such a process waits for what it is sent before it issues what reads that
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -33,9 +34,9 @@ class Host:
                 raise InputError(f"{what}; expected a number from 0 to {MOST:g}")
 
     @classmethod
-    def uniform(cls, seconds: float, *, per_device: bool = False) -> Host:
+    def uniform(cls, seconds: float, *, per_device: bool = False, waits: bool = False) -> Host:
         """A host to which all cost the same."""
-        return cls(seconds, seconds, seconds, seconds, per_device)
+        return cls(seconds, seconds, seconds, seconds, per_device, waits)
 
     def seconds(self, phase: Ints) -> Floats:
         """(ops,) what an op of each phase costs, if it takes time."""
@@ -50,7 +51,7 @@ class Collectives:
     """Which ops of an expanded graph are steps of collectives, and where a thread launches these."""
 
     launches: Ints  # (ops,) how many the thread of its device launches with each op
-    steps: Bools  # (ops,) what is a step of one: its messages are no launches of their own
+    steps: Bools  # (ops,) what is a step of one: its messages are no launches of their own, and nothing waits for them
 
     def of(self, kept: Bools) -> Collectives:
         """Those of some of the ops, (ops,)."""
@@ -59,7 +60,8 @@ class Collectives:
 
 # In PyTorch without compilation an op costs 35 us: of Megatron-LM on A100, whose layers take 3.0 to 3.5 ms for each
 # micro-batch however little they compute (read off the measured steps of vTrain; Bang et al., MICRO 2024).
-HOSTS = {"eager": Host.uniform(35e-6)}
+# Megatron-LM's processes wait for what they are sent (`torch.cuda.synchronize` in its `p2p_communication.py`).
+HOSTS = {"eager": Host.uniform(35e-6), "megatron": Host.uniform(45e-6, waits=True)}
 
 
 def host_of(text: str) -> Host | None:

@@ -154,7 +154,7 @@ class Draft:
         if by_nccl:
             set_exchange_pace(graph, given.cluster, placement, tensor, pace)
         host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement)
-        collectives = None if host is None else collectives_of(graph, placement, role, tensor)
+        collectives = None if host is None else collectives_of(graph, placement, stage, role, tensor)
         runtime = replace(given.runtime, host=host)
         expanded = replace(
             given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, runtime=runtime,

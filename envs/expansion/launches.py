@@ -13,25 +13,29 @@ from envs.expansion.expanded import Role
 from graphs.host import Collectives
 from graphs.op_graph import Ints, OpGraph
 
-STEPS = (Role.SLICE, Role.SUM, Role.SEND, Role.GATE)
+LIKE_WORK = (Role.WORK, Role.RECOMPUTED)
 
 
-def collectives_of(graph: OpGraph, placement: Ints, role: Ints, tensor: Ints) -> Collectives:
+def collectives_of(graph: OpGraph, placement: Ints, stage: Ints, role: Ints, tensor: Ints) -> Collectives:
     """Of an expanded graph, each op on a device, (ops,); `tensor`, (ops,), is equal of ops that hold parts of the same.
 
-    A device launches a collective with the first step that waits for an op, or if it only receives, with the op that
-    reads what it receives.
+    What leaves its stage is a message and no collective. A device launches a collective with the first op that sends,
+    or with the first step that waits for an op, or if it only receives, with the op that reads what it receives.
     """
-    is_step, devices = np.isin(role, STEPS), int(placement.max(initial=0)) + 1
+    devices, works = int(placement.max(initial=0)) + 1, np.isin(role, LIKE_WORK)
     producer, consumer = graph.edges.T
-    is_sent = is_step[producer] & ~graph.control & (placement[producer] != placement[consumer])
+    is_sent = ~graph.control & (placement[producer] != placement[consumer]) & (stage[producer] == stage[consumer])
     exchanged = np.zeros(int(tensor.max(initial=0)) + 1, np.bool_)
     exchanged[tensor[producer[is_sent]]] = True
-    begins = np.flatnonzero(~is_step[producer] & is_step[consumer] & exchanged[tensor[consumer]])
-    here = tensor[consumer[begins]] * devices + placement[consumer[begins]]
-    first = np.unique(here * 2 + (role[producer[begins]] == Role.RECOMPUTED), return_index=True)[1]
+    first_steps = works[producer] & ~works[consumer] & exchanged[tensor[consumer]]
+    begins = np.concatenate([consumer[first_steps], producer[is_sent & works[producer]]])
+    after = np.concatenate([producer[first_steps], producer[is_sent & works[producer]]])
+    here = tensor[begins] * devices + placement[begins]
+    first = np.unique(here * 2 + (role[after] == Role.RECOMPUTED), return_index=True)[1]
     there = tensor[producer[is_sent]] * devices + placement[consumer[is_sent]]
     reads, of_read = np.unique(there, return_index=True)
     only_received = of_read[~np.isin(reads, here)]
-    ops = np.concatenate([consumer[begins[first]], consumer[is_sent][only_received]])
-    return Collectives(np.bincount(ops, minlength=len(graph)), is_step)
+    ops = np.concatenate([begins[first], consumer[is_sent][only_received]])
+    steps = np.zeros(len(graph), np.bool_)
+    steps[producer[is_sent]] = True
+    return Collectives(np.bincount(ops, minlength=len(graph)), steps)

@@ -33,7 +33,7 @@ def lengthen_passes(draft: Draft, lists: PassLists | None) -> None:
     else:
         kind = lists.kind_of_copies(role, origin, stage, micro_batch)
     takes_time = costs_of(layout.problem).op_seconds.max(axis=1) > 0
-    these = np.flatnonzero((kind >= 0) & takes_time[origin])
+    these = np.flatnonzero((kind >= 0) & (origin >= 0) & takes_time[origin])
     key = ((stage * len(KINDS) + kind) * layout.micro_batches + micro_batch) * len(layout.problem.cluster) + device
     priority = priorities_of_copies(layout.problem, layout.plan.order, origin[these])
     ranked = these[np.lexsort((priority, role[these] != Role.RECOMPUTED, key[these]))]  # a pass computes again first

@@ -84,8 +84,9 @@ class PassLists:
         What is computed again belongs to the backward pass, or to its first part; transfers and sums to none.
         """
         found = np.full(len(role), -1)
-        these = np.flatnonzero((role <= Role.RECOMPUTED) & (micro_batch >= 0))
-        kind = np.where(role[these] == Role.RECOMPUTED, INPUT_GRADIENT, self.kind_of_ops[origin[these]])
+        is_again = np.isin(role, (Role.RECOMPUTED, Role.ARRIVE))
+        these = np.flatnonzero((is_again | (role == Role.WORK)) & (micro_batch >= 0))
+        kind = np.where(is_again[these], INPUT_GRADIENT, self.kind_of_ops[origin[these]])
         is_whole = (kind >= INPUT_GRADIENT) & ~self.is_apart[stage[these], micro_batch[these]]
         found[these] = np.where(is_whole, BACKWARD, kind)
         return found

@@ -64,7 +64,7 @@ def _pass_of_ops(draft: Draft, lists: PassLists) -> Ints:
     phase = draft.layout.problem.graph.phase
     waits = (phase == Phase.REFRESH) | (draft.layout.takes_turns & (phase == Phase.UPDATE))
     kind = lists.kind_of_copies(role, origin, stage, micro_batch)
-    these = np.flatnonzero((kind >= 0) & ~waits[origin])
+    these = np.flatnonzero((kind >= 0) & ((origin < 0) | ~waits[origin]))
     number = np.full(draft.ops, -1)
     number[these] = lists.number_of(device[these], stage[these], kind[these], micro_batch[these])
     return number

@@ -38,6 +38,7 @@ ISSUE = np.dtype(
         ("op", np.float64),  # seconds of a thread for the op, if it takes time
         ("message", np.float64),  # and for each message that it sends
         ("collectives", np.float64),  # and for collectives, whether it takes time or not
+        ("is_step", np.bool_),  # its messages are a collective's, and no launches of their own
     ],
     align=True,
 )
@@ -73,6 +74,7 @@ class Blueprint(NamedTuple):
     fifo: bool  # first come, first served, whatever the priorities; with a host, in the order of issue
     host: bool  # ops start no sooner than a host has issued them
     per_device: bool  # a process of the host for each device
+    waits: bool  # which waits for what it is sent
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
@@ -131,6 +133,7 @@ class Blueprint(NamedTuple):
         host = problem.runtime.host
         return cls(
             len(priority) == 0 and host is None, host is not None, host is not None and host.per_device,
+            host is not None and host.per_device and host.waits,
             bool((servers["per_message"] + servers["per_byte"]).any()), ops, _issue(problem, ops["priority"]),
             np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
@@ -155,7 +158,7 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             issue["message"] = host.collective
         if (collectives := problem.collectives) is not None:
             issue["collectives"] = collectives.launches * host.collective
-            issue["message"][collectives.steps] = 0.0
+            issue["is_step"] = collectives.steps
     return issue
 
 

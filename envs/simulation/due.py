@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
-from envs.simulation.queues import push, withdraw_event
+from envs.simulation.issuing import issue_more
+from envs.simulation.queues import push, push_event, withdraw_event
 from envs.simulation.run import STARTING, Run
 
 # what a resource does that runs no task; DUE: it may start one at this instant; UNISSUED: it waits until its next op
@@ -35,6 +38,14 @@ def recall(run: Run, where: Index) -> None:
 
 
 @subroutine
+def wait_for_issue(run: Run, where: Index, head: int, tail: int) -> tuple[int, int]:
+    """A device waits until its next op is issued, or until its thread can issue that. Returns the window of events."""
+    at = run.issued[run.resources[where].first]
+    run.resources[where].running = UNISSUED if at < np.inf else IDLE
+    return push_event(run.events, head, tail, at, where) if at < np.inf else (head, tail)
+
+
+@subroutine
 def take_back(blueprint: Blueprint, run: Run, where: int, head: int, tail: int) -> tuple[int, int]:
     """Queue again what was to start at the end of a hold. Returns the new window of events."""
     resource = run.resources[where]
@@ -50,3 +61,14 @@ def settle(run: Run, now: float) -> None:
         resource = run.resources[where]
         if resource.since == now and resource.running < DUE:
             resource.since = STARTED
+
+
+@subroutine
+def resume_thread(run: Run, op: Index, now: float) -> None:
+    """A message has arrived: the thread of the host goes on that may have waited for it before it issues the op."""
+    where = run.tasks[op].destination
+    run.awaited[op] -= 1
+    if run.awaited[op] == 0 and run.next_op[where] == op:
+        issue_more(run, where, now)
+        if run.resources[where].running == IDLE and run.resources[where].first != NONE:
+            make_due(run, where)

@@ -35,8 +35,10 @@ from envs.simulation.due import (
     add_due,
     make_due,
     recall,
+    resume_thread,
     settle,
     take_back,
+    wait_for_issue,
 )
 from envs.simulation.issuing import issue_all
 from envs.simulation.memory import allocate, note_peaks, read
@@ -132,8 +134,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 continue
             at = max(now, resource.since)
             if blueprint.host and here < devices and run.issued[resource.first] > at:
-                resource.running = UNISSUED
-                head, tail = push_event(run.events, head, tail, run.issued[resource.first], here)
+                head, tail = wait_for_issue(run, here, head, tail)
                 continue
             resource.may_idle -= at - resource.since
             if resource.may_idle < 0.0:
@@ -341,6 +342,8 @@ def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ende
         _receive(blueprint, run, index)
     while edge != NONE:
         ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
+        if blueprint.waits and not blueprint.issue[task.op].is_step:
+            resume_thread(run, blueprint.edges[edge].consumer, now)
         edge = run.served[edge]
     if memory:
         read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)

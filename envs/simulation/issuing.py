@@ -17,12 +17,15 @@ of equal ones the first in topological order. Devices and channels take first wh
 time takes its thread what the `Host` says of its phase; what takes no time costs none. A message that an op sends to
 another device costs as much again, or as a collective where it is between processes. The messages of a collective are
 one launch on each device that takes part (`graphs.host.Collectives`). None of them waits for its own launch: a message
-starts when its op has ended. Threads never wait for devices: CUDA's queues hold about a thousand launches.
+starts when its op has ended. Threads never wait for devices: CUDA's queues hold about a thousand launches. With
+`Host.waits` a process waits for what it receives, but for steps of collectives, before it issues the op that reads it.
 """
 
 from __future__ import annotations
 
-from envs.simulation.blueprint import NONE, Blueprint
+import numpy as np
+
+from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.run import Run
 from graphs.op_graph import Phase
@@ -32,11 +35,71 @@ BACKWARD = int(Phase.BACKWARD)
 
 @subroutine
 def issue_all(blueprint: Blueprint, run: Run) -> None:
-    """Write when each op has been issued, in seconds, and as its priority how many were issued before it."""
+    """Write when each op has been issued, in seconds, and as its priority how many were issued before it.
+
+    What waits for messages is issued by `issue_more`, as the engine runs; until then it is never.
+    """
     _sort(blueprint, run)
     for device in range(len(run.clocks)):
-        run.clocks[device] = 0.0
-        run.seen[device] = NONE
+        run.clocks[device] = run.owed[device] = 0.0
+        run.seen[device] = run.next_op[device] = NONE
+    if blueprint.per_device:
+        _issue_by_processes(blueprint, run)
+    else:
+        _issue_by_threads(blueprint, run)
+
+
+@subroutine
+def _issue_by_processes(blueprint: Blueprint, run: Run) -> None:
+    """Each device has a thread, which is charged with each op, and before it with messages since the last one."""
+    for op in range(len(run.order)):
+        run.issued[op] = np.inf
+        run.awaited[op] = 0
+    for place in range(len(run.order) - 1, -1, -1):
+        op = run.order[place]
+        here = run.tasks[op].destination
+        run.next_issued[op] = run.next_op[here]
+        run.next_op[here] = op
+    for place in range(len(run.order)):
+        op = int(run.order[place])
+        task, issue = run.tasks[op], blueprint.issue[op]
+        task.priority = place
+        here = task.destination
+        charge = issue.collectives
+        if task.seconds > 0.0:
+            charge += issue.op
+        run.charge[op] = run.owed[here] + charge
+        run.owed[here] = 0.0
+        edges = blueprint.ops[op]
+        for edge in range(edges.out_start, edges.control_start):
+            consumer, output = blueprint.edges[edge].consumer, blueprint.edges[edge].output
+            there = run.tasks[consumer].destination
+            if there != here and not issue.is_step:
+                if blueprint.waits:
+                    run.awaited[consumer] += 1
+                if run.seen[there] != output:
+                    run.seen[there] = output
+                    run.owed[here] += issue.message
+                    run.owed[there] += issue.message
+    for device in range(len(run.clocks)):
+        issue_more(run, device, 0.0)
+
+
+@subroutine
+def issue_more(run: Run, device: Index, now: float) -> None:
+    """Issue the next ops of a device, up to one that waits for messages."""
+    run.clocks[device] = max(run.clocks[device], now)
+    op = run.next_op[device]
+    while op != NONE and run.awaited[op] == 0:
+        run.clocks[device] += run.charge[op]
+        run.issued[op] = run.clocks[device]
+        op = run.next_issued[op]
+    run.next_op[device] = op
+
+
+@subroutine
+def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
+    """One process has a thread for all devices, and in the backward pass one for each."""
     for op in range(len(run.earliest)):
         run.earliest[op] = 0.0
     turn = 0
@@ -44,29 +107,26 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
         op = int(run.order[place])
         task, issue = run.tasks[op], blueprint.issue[op]
         task.priority = place
-        if not blueprint.per_device and issue.turn != turn:
+        if issue.turn != turn:
             turn = int(issue.turn)
             _end_turn(run)
-        here = task.destination
-        thread = here if blueprint.per_device or turn == BACKWARD else 0
-        cost = issue.collectives
+        here, cost = task.destination, issue.collectives
+        thread = here if turn == BACKWARD else 0
         if task.seconds > 0.0:
             cost += issue.op
         at = max(run.clocks[thread], run.earliest[op]) + cost
         run.issued[op] = run.clocks[thread] = at
         edges = blueprint.ops[op]
-        if not blueprint.per_device and turn == BACKWARD:
+        if turn == BACKWARD:
             for edge in range(edges.out_start, edges.out_end):
                 consumer = blueprint.edges[edge].consumer
                 run.earliest[consumer] = max(run.earliest[consumer], at)
-        if issue.message > 0.0 and len(run.clocks) > 1:
+        if len(run.clocks) > 1 and not issue.is_step:
             for edge in range(edges.out_start, edges.control_start):
                 there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
                 if there != here and run.seen[there] != output:
                     run.seen[there] = output
                     run.clocks[thread] += issue.message
-                    if blueprint.per_device:
-                        run.clocks[there] += issue.message
 
 
 @inlined

@@ -91,6 +91,11 @@ class Run(NamedTuple):
     issued: Floats  # (ops,) seconds at which each has been
     earliest: Floats  # (ops,) seconds before which no thread issues it
     clocks: Floats  # (devices,) seconds at which each thread has issued all so far; where there is one, the first
+    charge: Floats  # (ops,) seconds of the thread of its device; this and what follows only with a process for each
+    awaited: Indices  # (ops,) edges into each that its thread waits for
+    next_issued: Indices  # (ops,) the op that is issued next on its device
+    next_op: Indices  # (devices,) the first op that has not been issued
+    owed: Floats  # (devices,) seconds of the thread for messages since its last op
 
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
@@ -99,6 +104,7 @@ class Run(NamedTuple):
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources, launched = len(blueprint.servers), len(blueprint.issue)
+        processed = launched if blueprint.per_device else 0
         at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 
         def indices(size: int) -> Indices:
@@ -109,7 +115,8 @@ class Run(NamedTuple):
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
             np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched), np.zeros(launched),
-            np.zeros(launched), np.zeros(devices if launched else 0),
+            np.zeros(launched), np.zeros(devices if launched else 0), np.zeros(processed), indices(processed),
+            indices(processed), indices(devices if launched else 0), np.zeros(devices if launched else 0),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

@@ -33,7 +33,7 @@ OTHERS = {
         "auto", "fp32", "tf32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "fp8", "bf16-true", "fp16-true",
     ),
     "runtime": ("ideal", "fifo", "run"),
-    "host": ("none", "eager"),
+    "host": ("none", "eager", "megatron"),
     "device": ("cpu", "cuda"),
     "logger": LOGGERS,
 }  # fmt: skip

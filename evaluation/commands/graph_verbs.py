@@ -221,7 +221,7 @@ def place(
         runtime: how plans are run: `ideal`, unless given, `fifo`, or `run`; with knobs, `run:host=30us`.
         order: in place of the runtime's, which of the ops that are ready a device runs first: `longest_path`,
             `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
-        host: in place of the runtime's, what it costs to issue an op: `eager`, as PyTorch, `30us`, or `none`.
+        host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `30us`, or `none`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
             pass; or `max-load`, the load of the busiest device when samples are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.

@@ -95,6 +95,15 @@ def test_each_phase_has_its_cost() -> None:
     assert starts(process, [0, 1, 1, 1]) == [1, 8.25, 10.25, 12.25]  # a message costs its receiver a collective
 
 
+def test_a_process_may_wait_for_what_it_is_sent() -> None:
+    problem = chain(np.full(4, 0.5), host=Host.uniform(1.0, per_device=True))
+    assert starts(problem, [0, 0, 1, 1]) == [1.0, 2.0, 2.5, 3.0]
+    waiting = replace(problem, runtime=replace(IDEAL, host=Host.uniform(1.0, per_device=True, waits=True)))
+    assert starts(waiting, [0, 0, 1, 1]) == [1.0, 2.0, 2.5 + 2.0, 2.5 + 3.0]  # it receives, then issues both
+    of_collective = Collectives(np.zeros(4, np.int64), np.array([False, True, False, False]))
+    assert starts(replace(waiting, collectives=of_collective), [0, 0, 1, 1]) == [1.0, 2.0, 2.5, 3.0]
+
+
 def test_a_collective_costs_one_launch_whether_its_steps_take_time_or_not() -> None:
     steps = Collectives(np.array([0, 1, 0, 0]), np.array([False, True, True, False]))
     problem = chain(np.array([0.5, 0.0, 0.0, 0.5]), host=Host(1.0, 1.0, 1.0, 5.0, per_device=True))
@@ -152,7 +161,7 @@ def test_hosts_are_said_by_name_or_by_time() -> None:
     assert host_of("eager") == HOSTS["eager"]
     assert host_of("30us") == Host.uniform(30e-6)
     assert host_of("none") is None
-    with pytest.raises(InputError, match=r"host 'fast': expected eager, none, or the time .* such as 30us"):
+    with pytest.raises(InputError, match=r"host 'fast': expected eager, megatron, none, or the time .* such as 30us"):
         host_of("fast")
     with pytest.raises(InputError, match=r"a host takes -1.0 seconds to issue an op \(forward\)"):
         Host.uniform(-1.0)

@@ -5,6 +5,7 @@ Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory, 8
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -53,13 +54,13 @@ def simulate(
 ) -> Result:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
-    order, issued = priorities(problem, op_seconds, priority), [0.0] * len(ops)
+    order, issued, threads = priorities(problem, op_seconds, priority), [0.0] * len(ops), list[Thread]()
     if problem.runtime.host is not None:
-        order, issued = issue(problem, op_seconds, placement, order)
+        order, issued, threads = issue(problem, op_seconds, placement, order)
     tasks, sender = make_tasks(problem, op_seconds, placement, order)
     for op in ops:
         tasks["op", op].issued = issued[op]
-    run(tasks, problem.cluster)
+    run(tasks, problem.cluster, sender, threads)
     of_op = [tasks["op", op] for op in ops]
     copies = {copy: (tasks[name].start, tasks[name].finish) for copy, name in sender.items()}
     start, finish = [task.start for task in of_op], [task.finish for task in of_op]
@@ -94,8 +95,8 @@ def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority
 
 def issue(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
-) -> tuple[list[float], list[float]]:
-    """Rule 8: of each op how many were issued before it, and when it was issued."""
+) -> tuple[list[float], list[float], list[Thread]]:
+    """Rule 8: of each op how many were issued before it, and when it was issued, unless the threads say that later."""
     graph, host = problem.graph, problem.runtime.host
     assert host is not None
     edges = list(zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True))
@@ -109,26 +110,52 @@ def issue(
             order.append(min(may, key=lambda op: (priority[op], topological.index(op))))
     else:
         order = sorted(range(len(placement)), key=lambda op: (kind[op], priority[op], topological.index(op)))
+    steps = [False] * len(placement) if problem.collectives is None else problem.collectives.steps.tolist()
+    launches = [0] * len(placement) if problem.collectives is None else problem.collectives.launches.tolist()
     issued: dict[int, float] = {}
     clock = [0.0] * len(problem.cluster)
-    backward = False
+    threads = [Thread() for _ in clock]
     for place, op in enumerate(order):
         here = placement[op]
-        if place and not host.per_device and kind[op] != kind[order[place - 1]]:
+        cost = host.collective * launches[op] + (host_seconds(host, kind[op]) if op_seconds[op][here] > 0 else 0.0)
+        sent_to = {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}
+        others = [] if steps[op] else [there for _, there in sent_to if there != here]
+        if host.per_device:
+            sent = [(o, u) for (u, v), control, o in edges if v == op and not control and not steps[u]]
+            awaited = [(o, u, here) for o, u in sent if placement[u] != here] if host.waits else []
+            threads[here].left.append((op, threads[here].owed + cost, awaited))
+            threads[here].owed = 0.0
+            for there in others:
+                threads[here].owed += host.collective
+                threads[there].owed += host.collective
+            continue
+        if place and kind[op] != kind[order[place - 1]]:
             clock = [max(clock)] * len(clock)  # the next phase begins when all threads of the last have issued it
-        backward = not host.per_device and kind[op] == 1
-        thread = here if host.per_device or backward else 0
+        backward = kind[op] == 1
+        thread = here if backward else 0
         read = [issued[u] for (u, v), _, _ in edges if v == op and u in issued and kind[u] == 1] if backward else []
-        launches = 0 if problem.collectives is None else problem.collectives.launches[op]
-        cost = host.collective * launches + (host_seconds(host, kind[op]) if op_seconds[op][here] > 0 else 0.0)
         issued[op] = clock[thread] = max([clock[thread], *read]) + cost
-        for _, there in {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}:
-            if there != here and not (problem.collectives is not None and problem.collectives.steps[op]):
-                message = host.collective if host.per_device else host_seconds(host, kind[op])
-                clock[thread] += message
-                clock[there] += message if host.per_device else 0.0
+        for _ in others:
+            clock[thread] += host_seconds(host, kind[op])
     rank = {op: float(place) for place, op in enumerate(order)}
-    return [rank[op] for op in range(len(order))], [issued[op] for op in range(len(order))]
+    ops = range(len(order))
+    return [rank[op] for op in ops], [issued.get(op, math.inf) for op in ops], threads
+
+
+@dataclass
+class Thread:
+    """Of a process for one device: what it has not issued yet."""
+
+    left: list[tuple[int, float, list[Copy]]] = field(default_factory=list)  # op, seconds, what it waits for
+    owed: float = 0.0  # seconds for messages since the last op
+    clock: float = 0.0
+
+    def issue(self, tasks: dict[Name, Task], sender: dict[Copy, Name], ended: set[Name]) -> None:
+        """Issue ops up to one whose messages have not all arrived."""
+        while self.left and all(sender[copy] in ended for copy in self.left[0][2]):
+            op, seconds, copies = self.left.pop(0)
+            self.clock = max([self.clock, *(tasks[sender[copy]].finish for copy in copies)]) + seconds
+            tasks["op", op].issued = self.clock
 
 
 def host_seconds(host: Host, kind: int) -> float:
@@ -170,8 +197,8 @@ def make_tasks(
     return tasks, sender
 
 
-def run(tasks: dict[Name, Task], cluster: Cluster) -> None:
-    """Fill in when each task is ready, starts and finishes."""
+def run(tasks: dict[Name, Task], cluster: Cluster, sender: dict[Copy, Name], threads: list[Thread]) -> None:
+    """Fill in when each task is issued, ready, starts and finishes."""
     now = 0.0
     free_at: dict[tuple[str, int], float] = {task.resource: 0.0 for task in tasks.values()}
     ended: set[Name] = set()
@@ -179,6 +206,8 @@ def run(tasks: dict[Name, Task], cluster: Cluster) -> None:
         before = set(ended)
         apply_ends(tasks, ended, now)
         hold_for_messages(tasks, cluster, ended - before, free_at, now)
+        for thread in threads:
+            thread.issue(tasks, sender, ended)
         waiting = [task for task in tasks.values() if task.ready >= 0 and task.start < 0]
         for resource in free_at:
             queue = [task for task in waiting if task.resource == resource and task.issued <= now]
@@ -189,7 +218,7 @@ def run(tasks: dict[Name, Task], cluster: Cluster) -> None:
         # what started now and took no time ends in another round of this instant
         if not any(task.finish == now and name not in ended for name, task in tasks.items()):
             later = [time for task in tasks.values() for time in (task.finish, task.issued)] + list(free_at.values())
-            now = min((time for time in later if time > now), default=now)
+            now = min((time for time in later if now < time < math.inf), default=now)
 
 
 def apply_ends(tasks: dict[Name, Task], ended: set[Name], now: float) -> None:
