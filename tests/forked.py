@@ -18,7 +18,14 @@ from typing import Any, TextIO
 ROOT = Path(__file__).resolve().parents[1]
 CONTEXT = multiprocessing.get_context("forkserver")
 LIMIT = 400.0  # seconds, after which a program hangs
-IMPORTED = ["torch.distributed", "envs.running.training_job", "training.runs.train"]
+IMPORTED = [
+    "torch._dynamo",  # which capturing a model imports
+    "torch.distributed.tensor",
+    "envs.running.training_job",
+    "envs.running.pipelined.pipelined_step",
+    "envs.running.partitioned.partitioned_step",
+    "training.runs.train",
+]
 
 
 def begin() -> None:

@@ -1,7 +1,9 @@
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -41,8 +43,28 @@ class Balanced(HTMLParser):
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run folder with everything in it, and a plan of as many ops as a test asks for."""
-    folder = tmp_path / "demo"
+    """A run folder, and a plan of as many ops as a test asks for, else 200."""
+    return made(tmp_path, monkeypatch, getattr(request, "param", 200))
+
+
+class Reported(NamedTuple):
+    """A run, and its report."""
+
+    run: Path
+    page: str
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
+    """For tests that only read."""
+    with pytest.MonkeyPatch.context() as patch:
+        run = made(tmp_path_factory.mktemp("reported"), patch, 200)
+        yield Reported(run, report(run))
+
+
+def made(parent: Path, patch: pytest.MonkeyPatch, ops: int) -> Path:
+    """A run folder with everything in it, and a plan of a graph of `ops`."""
+    folder = parent / "demo"
     (folder / "finetune").mkdir(parents=True)
     (folder / "config.toml").write_text('placer = "gdp"\n')
     (folder / "command.txt").write_text("placelab train gdp --seed 5\n")
@@ -57,14 +79,14 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     write_document(content, folder / "finetune" / "evaluation.json")
     cut_off = '{"simulations": 1, "best_seconds": 2.0}\n{"simulations": 17, "best_sec'
     (folder / "finetune" / "metrics.jsonl").write_text(cut_off)
-    problem = Problem(random_graph(getattr(request, "param", 200), seed=0), toy_cluster(8, memory=1e9))
+    problem = Problem(random_graph(ops, seed=0), toy_cluster(8, memory=1e9))
     placement = np.random.default_rng(0).integers(0, 8, problem.graph.num_units)
     result = PlacerResult.of_units(problem, placement, "random", seed=0)
     save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
     spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
     write_document(spec, folder / "best.problem.json")
-    monkeypatch.setattr("evaluation.records.run_files.load_graph", lambda _, *, groups: problem.graph)
-    monkeypatch.setattr("evaluation.records.run_files.load_cluster", lambda _: problem.cluster)
+    patch.setattr("evaluation.records.run_files.load_graph", lambda _, *, groups: problem.graph)
+    patch.setattr("evaluation.records.run_files.load_cluster", lambda _: problem.cluster)
     return folder
 
 
@@ -83,9 +105,8 @@ def text(page: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)).split())
 
 
-def test_the_report_shows_the_whole_run(run: Path) -> None:
-    page = report(run)
-    said = text(page)
+def test_the_report_shows_the_whole_run(reported: Reported) -> None:
+    said = text(reported.page)
     assert "placelab train gdp --seed 5" in said
     assert "32,000" in said
     assert "torch 2.13.0" in said
@@ -100,8 +121,8 @@ def test_the_report_shows_the_whole_run(run: Path) -> None:
     assert said.index("as fast as the best rule") < said.index("In the first tenth")
 
 
-def test_what_is_asked_first_is_what_the_timeline_says(run: Path) -> None:
-    said = text(report(run))
+def test_what_is_asked_first_is_what_the_timeline_says(reported: Reported) -> None:
+    run, said = reported.run, text(reported.page)
     problem = load_problem(run / "best.problem.json")
     timeline = simulate(problem, load_plan(run / "best.plan.json", problem).plan)
     alone = min(simulate(problem, Plan.of([device] * len(problem.graph))).step_seconds for device in (0, 7))
@@ -111,8 +132,8 @@ def test_what_is_asked_first_is_what_the_timeline_says(run: Path) -> None:
     assert ("It does not fit:" in said) == (not timeline.fits)
 
 
-def test_no_cell_of_a_table_is_lost_and_problems_are_folded(run: Path) -> None:
-    page = report(run)
+def test_no_cell_of_a_table_is_lost_and_problems_are_folded(reported: Reported) -> None:
+    run, page = reported
     comparison = Comparison(load_evaluation(run / "evaluation.json").records)
     outside, folded = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL), page
     for sheet, where in ((placer_sheet(comparison, (LEARNED,)), outside), (problem_sheet(comparison), folded)):
@@ -122,8 +143,8 @@ def test_no_cell_of_a_table_is_lost_and_problems_are_folded(run: Path) -> None:
     assert page.count("<circle") == sum(len(row) for row in comparison.over_best) - 1, "a dot per plan that fits"
 
 
-def test_the_logs_of_tensorboard_are_named_by_their_command(run: Path) -> None:
-    assert "tensorboard --logdir" not in report(run)
+def test_the_logs_of_tensorboard_are_named_by_their_command(run: Path, reported: Reported) -> None:
+    assert "tensorboard --logdir" not in reported.page
     (run / "tensorboard").mkdir()
     assert f"tensorboard --logdir {run / 'tensorboard'}" in text(report(run))
 
@@ -147,8 +168,8 @@ def test_the_report_is_one_small_file(run: Path) -> None:
     assert not re.findall(r"url\((?!#)", page)
 
 
-def test_equal_runs_give_equal_reports(run: Path) -> None:
-    assert report(run) == report(run)
+def test_equal_runs_give_equal_reports(reported: Reported) -> None:
+    assert report(reported.run) == reported.page
 
 
 def test_a_folder_that_is_no_run_gets_no_report(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from graphs.capture.forward import capture, traced_model
+from tests.forked import ended
 from tests.graphs.small_modules import Small, of
 
 
@@ -66,8 +65,7 @@ def test_no_machine_needs_the_devices_and_on_meta_the_ops_are_the_same() -> None
         "import json; from tests.graphs.test_one_device import MOVING, kinds_of;"
         "print(json.dumps({name: [kinds_of(name, 'cpu'), kinds_of(name, 'meta')] for name in MOVING}))"
     )
-    root = Path(__file__).parents[2]
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+    ran = ended(code)
     assert ran.returncode == 0, ran.stderr[-2000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     for name, (on_cpu, on_meta) in found.items():

@@ -46,7 +46,11 @@ def test_frozen_layers_are_not_trained_and_the_others_as_before() -> None:
         np.testing.assert_array_equal(value, trained.gradients[0][name])
 
 
-PLACED = [(name, devices, seed + devices) for devices in (2, 3) for seed, name in enumerate(EXAMPLES)]
+PLACED = [
+    pytest.param(name, devices, seed + devices, marks=[pytest.mark.slow] if devices == 2 and seed > 2 else [])
+    for devices in (2, 3)
+    for seed, name in enumerate(EXAMPLES)
+]
 
 
 @pytest.mark.parametrize(("name", "devices", "seed"), PLACED)
