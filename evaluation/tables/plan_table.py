@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from envs.costs.cost_models.roofline import stand_in_remark
 from envs.costs.costs import timing
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
@@ -139,6 +140,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         if busiest
         else "Nothing is sent between devices.",
         f"Cost model: {timing(timeline.problem)}.",
+        *([f"{about}."] if (about := stand_in_remark(timeline.problem)) else []),
         *([] if timeline.fits else [f"This plan does not fit: {timeline.overflow()}."]),
     ]
 

@@ -122,6 +122,15 @@ def test_typical_efficiencies_are_below_peak_and_list_real_kinds() -> None:
             '[[classes]]\nname = "x"\nkinds = ["k"]\n[[classes]]\nname = "y"\nkinds = ["k"]',
             "kind 'k' is listed twice",
         ),
+        ('schema = "placelab.efficiency"\nversion = 1\nsource = ""\n[gpus.h10]\nclasses = {}', "mean 'h100'"),
+        (
+            'schema = "placelab.efficiency"\nversion = 1\nsource = ""\n[gpus.h100]\nlike = ["h100"]\nclasses = {}',
+            "h100 is listed twice",
+        ),
+        (
+            'schema = "placelab.efficiency"\nversion = 1\nsource = ""\n[gpus.h100]\nclasses.products = { half = 1 }',
+            "unknown class 'products'",
+        ),
     ],
 )
 def test_a_bad_efficiency_file_is_refused(content: str, message: str, tmp_path: Path) -> None:
@@ -132,7 +141,7 @@ def test_a_bad_efficiency_file_is_refused(content: str, message: str, tmp_path: 
 
 
 def test_an_unknown_efficiency_gets_what_exists() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'typical'\? there are: peak, typical"):
+    with pytest.raises(InputError, match=r"did you mean 'typical'\? there are: peak, measured, typical"):
         load_cost_model("roofline:efficiency=typicl")
     with pytest.raises(InputError, match=r"none\.toml does not exist"):
         load_cost_model("roofline:efficiency=none.toml")

@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.costs.costs import Costs
-from envs.costs.efficiency_file import Efficiencies, load_efficiencies
+from envs.costs.costs import Costs, timing
+from envs.costs.efficiency_file import Efficiencies, Shares, load_efficiencies
+from envs.costs.kernel_kinds import kernel_kinds
+from envs.costs.nearest_gpu import nearest_gpu, stand_ins
 from graphs.cluster import Device
 from graphs.op_graph import Floats, OpGraph
 from graphs.precision import SINGLE
@@ -19,7 +21,7 @@ from graphs.problem import Problem
 
 _log = logging.getLogger("placelab")
 
-CONFIGURATIONS = ("efficiency=typical",)
+CONFIGURATIONS = ("efficiency=typical", "efficiency=measured")
 
 PEAK = "peak"
 
@@ -28,10 +30,11 @@ PEAK = "peak"
 class Roofline:
     """The roofline model (Williams et al. 2009), at the devices' full speeds or at the shares that kinds of ops reach.
 
-    Seconds = max(flops / (flops_per_second x share), bytes_accessed / (bytes_per_second x share)), where the FLOP/s are
-    the peak in the precision in which the op multiplies (`OpGraph.precisions`). Where the device has no such peak,
-    it is the peak in single precision, and a warning says so. The time to launch an op is not included: the simulator
-    adds `Device.launch_seconds` after each op. Recorded times (`OpGraph.measured_seconds`) are not read.
+    Seconds = max(flops / (flops_per_second x share), bytes_accessed / (bytes_per_second x share)), and more for small
+    ops where efficiencies say so (`envs/costs/efficiency_file.py`). The FLOP/s are the peak in the precision in which
+    an op multiplies (`OpGraph.precisions`). Where the device has no such peak, it is the peak in single precision, and
+    a warning says so. The time to launch an op is not included: the simulator adds `Device.launch_seconds` after each
+    op. Recorded times (`OpGraph.measured_seconds`) are not read.
     """
 
     follows_costs: ClassVar[bool] = True
@@ -41,13 +44,25 @@ class Roofline:
     def costs(self, problem: Problem) -> Costs:
         """(ops, devices) seconds."""
         graph, devices = problem.graph, problem.cluster.devices
-        arithmetic, traffic = (1.0, 1.0) if self.efficiencies is None else self.efficiencies.of(graph.kinds)
+        arithmetic, traffic, half = self._shares(graph, devices)
         flops_per_second = _peaks(graph, devices)
         bytes_per_second = np.array([device.bytes_per_second for device in devices])
         with np.errstate(over="ignore"):  # a share near zero makes it infinite, which callers refuse
-            computing = (graph.flops / arithmetic)[:, None] / flops_per_second
-            moving = (graph.bytes_accessed / traffic)[:, None] / bytes_per_second
-        return Costs(np.maximum(computing, moving))
+            computing = graph.flops[:, None] / arithmetic / flops_per_second
+            moving = graph.bytes_accessed[:, None] / traffic / bytes_per_second
+            seconds = np.maximum(computing, moving)
+            return Costs(seconds + np.sqrt(half * seconds) if half.any() else seconds)
+
+    def _shares(self, graph: OpGraph, devices: Sequence[Device]) -> Shares:
+        """What ops reach, each (ops or 1, devices or 1)."""
+        known = self.efficiencies
+        if known is None:
+            return Shares(*np.array([1.0, 1.0, 0.0])[:, None, None])
+        kinds, measured_as = kernel_kinds(graph), known.measured_as()
+        gpus = [nearest_gpu(device, measured_as) for device in devices]
+        of_gpu = {gpu: known.of(kinds, gpu) for gpu in dict.fromkeys(gpus)}
+        each = [of_gpu[gpu] for gpu in gpus] if len(of_gpu) > 1 else list(of_gpu.values())
+        return Shares(*(np.stack(column, axis=1) for column in zip(*each, strict=True)))
 
 
 def _peaks(graph: OpGraph, devices: Sequence[Device]) -> Floats:
@@ -56,8 +71,13 @@ def _peaks(graph: OpGraph, devices: Sequence[Device]) -> Floats:
     for precision in distinct.tolist():
         lacking = [each.name for each in devices if precision != SINGLE and precision not in each.flops_by_precision]
         if lacking:
-            _warn_once(", ".join(lacking[:3]) + f" and {len(lacking) - 3} more" * (len(lacking) > 3), precision)
+            _warn_once(_some(lacking), precision)
     return np.array([[device.peak(precision) for device in devices] for precision in distinct.tolist()])[which]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many there are more."""
+    return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
 
 
 @cache
@@ -69,6 +89,16 @@ def _warn_once(devices: str, precision: str) -> None:
     )  # fmt: skip
 
 
+def stand_in_remark(problem: Problem) -> str:
+    """Which GPUs that were measured stand for devices that were not, where a roofline timed the ops; else empty."""
+    name, _, knobs = timing(problem).partition(":")
+    what = knobs.removeprefix("efficiency=")
+    if name != "roofline" or what in ("", PEAK):
+        return ""
+    found = stand_ins(problem.cluster.devices, load_efficiencies(what).measured_as()).items()
+    return "; ".join(f"{_some(names)} taken for {gpu}, the nearest GPU that was measured" for gpu, names in found)
+
+
 def build(*, efficiency: str = PEAK) -> Roofline:
-    """Share of the peak speeds that ops reach: "peak", "typical", or a file (`envs/costs/efficiency_file.py`)."""
+    """Shares of the peak that ops reach: "peak", "typical", "measured", or a file (`envs/costs/efficiency_file.py`)."""
     return Roofline(None if efficiency == PEAK else load_efficiencies(efficiency))

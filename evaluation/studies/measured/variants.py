@@ -23,10 +23,13 @@ class Variant:
 
 
 TYPICAL = {"cost_model": "roofline:efficiency=typical"}
+MEASURED = {"cost_model": "roofline:efficiency=measured"}
 
 VARIANTS = (
     Variant("as by default"),
     Variant("typical shares", TYPICAL),
     Variant("typical shares, 35 us a launch", TYPICAL, device={"launch": "35us"}),
     Variant("typical shares, a host of 35 us an op", {**TYPICAL, "host": "eager"}),
+    Variant("measured shares", MEASURED),
+    Variant("measured shares, a host of 35 us an op", {**MEASURED, "host": "eager"}),
 )

@@ -19,7 +19,7 @@ from graphs.transforms.batch import law_of
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster
 
-MODELS = ["roofline", "roofline:efficiency=typical"]
+MODELS = ["roofline", "roofline:efficiency=typical", "roofline:efficiency=measured"]
 
 
 def captured(batch: int = 32) -> Problem:
