@@ -6,11 +6,13 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   time but ops and transfers, which overlap wherever data allow it. No program that is known does all of that.
 - `fifo` is the machine of many papers on placement: devices run what has been ready longest.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
+- `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
+  PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphs.foundation import by_name
@@ -34,6 +36,7 @@ class Runtime:
     name: str = field(compare=False)  # the spec that `runtime_of` takes
     order: str = LONGEST_PATH
     host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
+    sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", order_spec(self.order))
@@ -86,8 +89,15 @@ def order_spec(text: str) -> str:
 
 
 IDEAL = Runtime("ideal")
+_PROCESSES = replace(HOSTS["eager"], per_device=True)
 RUNTIMES = {
     each.name: each
-    for each in (IDEAL, Runtime("fifo", FIFO), Runtime("run", host=replace(HOSTS["eager"], per_device=True)))
+    for each in (
+        IDEAL,
+        Runtime("fifo", FIFO),
+        Runtime("run", host=_PROCESSES),
+        Runtime("torch-pipelining", PROGRAM, _PROCESSES, sends_at_end=True),
+        Runtime("megatron", PROGRAM, replace(HOSTS["megatron"], per_device=True), sends_at_end=True),
+    )
 }
-_KNOBS = tuple(each.name for each in fields(Runtime)[1:])
+_KNOBS = ("order", "host")

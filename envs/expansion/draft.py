@@ -134,6 +134,22 @@ class Draft:
         """(edges, 2) those so far."""
         return np.concatenate([np.zeros((0, 2), np.int64), *self._edges])
 
+    @property
+    def control(self) -> Bools:
+        """(edges,) which of those so far are control edges."""
+        return np.concatenate([np.zeros(0, np.bool_), *self._control])
+
+    @property
+    def messages(self) -> Floats:
+        """(edges,) the bytes of the messages of those so far, or NaN."""
+        return np.concatenate([np.zeros(0), *self._messages])
+
+    def reroute(self, which: Ints, producers: Ints) -> None:
+        """Let some of the edges so far, by their positions, lead from other ops, (edges,) each."""
+        edges = self.edges
+        edges[which, 0] = producers
+        self._edges = [edges]
+
     def build(self, shared: Callable[[Problem, float], Problem], divided: Divided | None = None) -> Expansion:
         """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`).
 
@@ -201,11 +217,9 @@ class Draft:
         if not len(given.graph.transfer_bytes) and not self._sent:
             amounts["sent_bytes"] = np.zeros(0)
         amounts |= {key: np.zeros(0) for key in RESIDENT if key not in resident}
-        control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)
-        messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
         values = amounts | {
-            "edges": self.edges, "control": control, "edge_bytes": messages, "weights": weights, "weight_uses": uses,
-            "frozen": frozen, "phase": _phases(given.graph, columns),
+            "edges": self.edges, "control": self.control, "edge_bytes": self.messages, "weights": weights,
+            "weight_uses": uses, "frozen": frozen, "phase": _phases(given.graph, columns),
         }  # fmt: skip
         values["transfer_bytes"] = values.pop("sent_bytes")
         copied = np.where(share > FREE, origin, -1)

@@ -32,6 +32,7 @@ class Role(IntEnum):
     GATE = 5  # lets ops wait for others
     ARRIVE = 6  # lets recomputation begin: the arrival of gradients, if it waits for them
     VERSION = 7  # an earlier version of weights, kept for backward passes
+    PARCEL = 8  # what a pass has made for other stages, which is sent when the pass has ended
 
 
 class TensorSlice(NamedTuple):

@@ -16,6 +16,7 @@ from envs.expansion.deadlock import check_ends
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
+from envs.expansion.parcels import send_at_end
 from envs.expansion.pass_lists import PassLists
 from envs.plans.schedule import AS_READY
 from graphs.foundation.errors import InputError
@@ -36,6 +37,8 @@ def order_passes(draft: Draft) -> PassLists | None:
     number = _pass_of_ops(draft, lists)
     is_source, is_sink = _ends(draft.edges, number)
     _connect(draft, lists, number, np.flatnonzero(is_source), np.flatnonzero(is_sink))
+    if layout.problem.runtime.sends_at_end:
+        send_at_end(draft, lists, number, np.flatnonzero(is_sink))
     check_ends(draft, lists, number)
     return lists
 

@@ -32,7 +32,7 @@ OTHERS = {
     "precision": (
         "auto", "fp32", "tf32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "fp8", "bf16-true", "fp16-true",
     ),
-    "runtime": ("ideal", "fifo", "run"),
+    "runtime": ("ideal", "fifo", "run", "torch-pipelining", "megatron"),
     "host": ("none", "eager", "megatron"),
     "device": ("cpu", "cuda"),
     "logger": LOGGERS,
