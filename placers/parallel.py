@@ -24,7 +24,7 @@ from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduce, Schedule
+from envs.plans.schedule import WHOLE_BATCH, AllReduce, Schedule, Zero
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -64,6 +64,9 @@ class Parallel(Named):
     """How replicas, and shards, sum up: as NCCL does, or by the algorithms of `data_parallel`."""
     order: str = ""
     """The order of passes (`envs.pass_orders`); "" for 1F1B, or `interleaved` with several stages on each device."""
+    zero: Zero = 0
+    """The stage of ZeRO: what replicas hold in parts rather than in whole: of 1 optimizer state, of 2 gradients too, of
+    3 weights too, which are gathered block by block as PyTorch's FullyShardedDataParallel does."""
     layers: str = ""
     """How many blocks each stage has, from the first to the last, such as 5+6+6+7; "" for equally many."""
 
@@ -71,6 +74,7 @@ class Parallel(Named):
         for knob, least in (("dp", 0), ("tp", 1), ("pp", 1), ("micro_batches", 1), ("interleaved", 1)):
             if getattr(self, knob) < least:
                 raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
+        Schedule(zero=self.zero)  # refused here, not after a model was captured for it
         load_pass_order(self._order)
         if self.layers:
             self._blocks_given()
@@ -90,12 +94,14 @@ class Parallel(Named):
         check_divides(graph, "parallel", self.micro_batches, replicas)
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
-        schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce)
+        zero: Zero = self.zero if replicas > 1 else 0
+        schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce, zero=zero)
         if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
             recompute = tuple(range(len(rank))) if self.recompute else ()
             schedule = Schedule(
-                self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, all_reduce=self.all_reduce
-            )
+                self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, all_reduce=self.all_reduce,
+                zero=zero,
+            )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), ISSUED, schedule, split, mesh)
         return PlacerResult(plan, self.name, seed, notes=notes)

@@ -6,11 +6,16 @@ DistributedDataParallel (Li et al. 2020, "PyTorch distributed").
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from envs.expansion.collectives import Sums
 from envs.expansion.layout import Layout
+from envs.expansion.servers import by_server
+from envs.expansion.updates import Updates
 from graphs.algorithms.pairs import equal_pairs
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.weight_memory import weight_gradient_bytes
@@ -47,6 +52,14 @@ class Buckets:
                 del is_open[stage]
         last = np.array(origin, np.int64)
         return cls(of, last, layout.stage[last], np.array(held))
+
+    @classmethod
+    def by_group(cls, layout: Layout, gradients: Ints, group: Ints) -> Buckets:
+        """Buckets of gradients, as `fill` takes them, each of which is in a group of its stage, (gradients,)."""
+        found, of = np.unique(group, return_inverse=True)
+        last = np.zeros(len(found), np.int64)
+        last[of] = gradients
+        return cls(of, last, layout.stage[last], np.bincount(of, gradient_bytes(layout, gradients)).astype(np.float64))
 
 
 def as_made(graph: OpGraph, gradients: Ints) -> Ints:
@@ -88,3 +101,30 @@ def _weights_of(graph: OpGraph, ops: Ints) -> tuple[Ints, Ints]:
     """(pairs,) positions in `ops` and (pairs,) weights that the forward ops of these read; each pair once."""
     position, use = equal_pairs(graph.mirror[ops], graph.weight_uses[:, 0])
     return position, graph.weight_uses[use, 1]
+
+
+def sums_over_replicas(updates: Updates, buckets: Buckets) -> Iterator[tuple[Sums, int, tuple[Ints, Ints]]]:
+    """Sums over equally many members, how many servers these are on, and (sums,) the bucket and the update of each.
+
+    It is one server, if there are not as many members on each.
+    """
+    layout = updates.layout
+    alike: defaultdict[tuple[int, int], list[tuple[Ints, Ints, Ints]]] = defaultdict(list)
+    for stage in np.unique(buckets.stage).tolist():
+        devices, mine = layout.stage_devices[stage], np.flatnonzero(buckets.stage == stage)
+        part = float(buckets.bytes[mine].max()) / len(devices)
+        order, server = by_server(layout.problem.cluster, devices, part)
+        on_server = np.bincount(server)
+        servers = len(on_server) if (on_server == on_server[0]).all() else 1
+        count = updates.count(stage)
+        bucket, update = mine.repeat(count), np.tile(np.arange(count), len(mine))
+        alike[len(devices), servers].append((bucket, update, np.broadcast_to(order, (len(bucket), len(devices)))))
+    for (_, servers), rows in alike.items():
+        bucket, update, replica = (np.concatenate(column) for column in zip(*rows, strict=True))
+        stage = buckets.stage[bucket]
+        sums = Sums(
+            layout.device_of[stage[:, None], replica], replica,
+            updates.micro_batch(stage[:, None], update[:, None], replica), buckets.origin[bucket], stage,
+            buckets.bytes[bucket],
+        )  # fmt: skip
+        yield sums, servers, (bucket, update)

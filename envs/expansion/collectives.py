@@ -7,12 +7,14 @@
     nccl            one transfer on each channel that NCCL would use, all at once, once all members are ready: they
                     take what NCCL takes (`envs.expansion.nccl`)
 
-Each moves 2 (R - 1) times the bytes that are summed up, which is the least. A ring goes from server to server once.
+Each moves 2 (R - 1) times the bytes that are summed up, which is the least. Half of that is a reduce-scatter, after
+which each member has its part of the sum, and half an all-gather of such parts. A ring goes from server to server once.
 See Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TypeVar
@@ -81,19 +83,23 @@ class Sums:
         )  # fmt: skip
 
 
-def all_reduce(draft: Draft, kind: AllReduce, sums: Sums, ready: Ints, servers: int = 1) -> Ints:
+def collective(
+    draft: Draft, kind: AllReduce, sums: Sums, ready: Ints, servers: int = 1, *, scatters: bool = True,
+    gathers: bool = True,
+) -> Ints:  # fmt: skip
     """(sums, members) ops that end when the whole sum is on the device of each member.
 
     `ready`, (sums, members), end when the summand of each is there. The members of each server follow one another;
-    there are as many on each of the `servers`.
+    there are as many on each of the `servers`. It is an all-reduce; a reduce-scatter if it does not gather the parts of
+    the sum; and an all-gather of such parts if it does not scatter summands.
     """
     if kind == "direct":
-        return _direct(draft, sums, ready)
+        return _direct(draft, sums, ready, scatters, gathers)
     if kind == "nccl":
-        return _nccl(draft, sums, ready)
+        return _nccl(draft, sums, ready, is_half=not (scatters and gathers))
     if kind == "hierarchical" and 1 < servers < sums.members:
-        return _hierarchical(draft, sums, ready, servers)
-    return _ring(draft, sums, ready, 2 * (sums.members - 1))
+        return _hierarchical(draft, sums, ready, servers, scatters, gathers)
+    return _ring(draft, sums, ready, (sums.members - 1) * (scatters + gathers))
 
 
 def _ring(draft: Draft, sums: Sums, ready: Ints, steps: int) -> Ints:
@@ -109,43 +115,48 @@ def _ring(draft: Draft, sums: Sums, ready: Ints, steps: int) -> Ints:
     return done[:, 0]
 
 
-def _direct(draft: Draft, sums: Sums, ready: Ints) -> Ints:
-    """As `all_reduce`. A member sends to the next one first, then to the one after that, and so on."""
+def _direct(draft: Draft, sums: Sums, ready: Ints, scatters: bool, gathers: bool) -> Ints:
+    """As `collective`. A member sends to the next one first, then to the one after that, and so on."""
     others = np.arange(1, sums.members)[:, None]
     target = (np.arange(sums.members) + others) % sums.members  # (members - 1, members)
     part = sums.bytes / sums.members
-    scattered = sums.add(draft, Role.SEND, steps=sums.members - 1, output_bytes=part)
-    gathered = sums.add(draft, Role.SEND, output_bytes=part)
+    steps = [*(sums.members - 1,) * scatters, *(1,) * gathers]
+    sends = [sums.add(draft, Role.SEND, steps=each, output_bytes=part) for each in steps]
     done = sums.add(draft, Role.SUM)
     ready = ready[:, None]
-    for free in (scattered, gathered):
+    for free in sends:
         draft.connect(np.broadcast_to(ready, free.shape).ravel(), free.ravel(), control=True)
-    draft.connect(scattered.ravel(), gathered[:, 0][:, target].ravel())
-    draft.connect(np.broadcast_to(gathered, scattered.shape).ravel(), done[:, 0][:, target].ravel())
-    draft.connect(gathered.ravel(), done.ravel(), control=True)
+    for sent, arrived in itertools.pairwise([*sends, done]):
+        shape = len(sent), *target.shape
+        draft.connect(np.broadcast_to(sent, shape).ravel(), arrived[:, 0][:, target].ravel())
+    draft.connect((sends[-1] if gathers else ready).ravel(), done.ravel(), control=True)
     return done[:, 0]
 
 
-def _hierarchical(draft: Draft, sums: Sums, ready: Ints, servers: int) -> Ints:
-    """As `all_reduce`."""
+def _hierarchical(draft: Draft, sums: Sums, ready: Ints, servers: int, scatters: bool, gathers: bool) -> Ints:
+    """As `collective`."""
     position = np.arange(sums.members).reshape(servers, -1)  # (servers, members of each)
     within, across = sums.grouped(position, 1), sums.grouped(position.T, position.shape[1])
     steps = position.shape[1] - 1
-    scattered = _ring(draft, within, ready[:, position].reshape(within.device.shape), steps)
-    parts = scattered.reshape(len(ready), sums.members)[:, position.T].reshape(across.device.shape)
-    summed = _ring(draft, across, parts, 2 * (servers - 1))
-    back = summed.reshape(len(ready), sums.members)[:, np.argsort(position.T.ravel())]
+    if scatters:
+        ready = _ring(draft, within, ready.reshape(within.device.shape), steps).reshape(ready.shape)
+    parts = ready[:, position.T].reshape(across.device.shape)
+    summed = _ring(draft, across, parts, (servers - 1) * (scatters + gathers))
+    back = summed.reshape(ready.shape)[:, np.argsort(position.T.ravel())]
+    if not gathers:
+        return back
     return _ring(draft, within, back.reshape(within.device.shape), steps).reshape(ready.shape)
 
 
-def _nccl(draft: Draft, sums: Sums, ready: Ints) -> Ints:
-    """As `all_reduce`. A member's sum is there once all transfers have arrived, since all are the same rings."""
+def _nccl(draft: Draft, sums: Sums, ready: Ints, *, is_half: bool) -> Ints:
+    """As `collective`. A member's sum is there once all transfers have arrived, since all are the same rings."""
     begin, arrived, done = (sums.add(draft, Role.SUM)[:, 0] for _ in range(3))
     draft.connect(ready.ravel(), begin.ravel(), control=True)
     _wait_for_all(draft, arrived, done)
     members, of_sum = np.unique(sums.device, axis=0, return_inverse=True)
     for number, devices in enumerate(members.tolist()):
         route, rows = route_of(draft.layout.problem.cluster, tuple(devices)), np.flatnonzero(of_sum.ravel() == number)
+        route = route.half() if is_half else route
         sends = sums.of(rows).grouped(route.source[None], 1).add(draft, Role.SEND)[:, 0]  # (sums, transfers)
         _wait_for_all(draft, begin[rows], sends)
         draft.connect(sends.ravel(), arrived[rows][:, route.target].ravel())

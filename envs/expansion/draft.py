@@ -29,14 +29,14 @@ Columns = dict[str, NDArray[Any]]  # by what they say of the ops, (ops,) each
 
 
 class Divided(Protocol):
-    """What ops cost that are divided by their indices."""
+    """What ops cost that are divided by their indices, or updates of weights that replicas hold in parts."""
 
     def fill(self, origin: Ints, shard: Ints, work: Ints, amounts: Columns, op_seconds: Floats) -> None:
         """Write what ops cost: at the positions `work`, (work,), those of shards of ops, (work,) each."""
         ...
 
-    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
-        """(pieces,) the share that devices hold of weights, (uses, 2) op, piece, and (pieces,) the weight of each."""
+    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, WeightMemory, Ints, Ints]:
+        """(pieces,) shares of weights, and what they occupy; (uses, 2) op, piece; (pieces,) the weight of each."""
         ...
 
 
@@ -162,7 +162,7 @@ class Draft:
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
         placement, origin, micro_batch, replica, stage, role = of_op
-        by_nccl = divided is not None and plan.schedule.all_reduce == "nccl"
+        by_nccl = bool(plan.split) and plan.schedule.all_reduce == "nccl"
         pace = np.ones(self.ops if self._sent or by_nccl else 0)
         for ops, _, times in self._sent:
             pace[ops] = times
@@ -205,8 +205,8 @@ class Draft:
             uses = _weight_uses(given.graph, origin, work)
         else:
             divided.fill(origin[work], columns["replica"][work], work, amounts, op_seconds)
-            stored, uses, parts = divided.weights(origin, columns["device"], work)
-            weights, memory = weights[parts] * stored, memory.of_parts(parts, stored)
+            stored, memory, uses, parts = divided.weights(origin, columns["device"], work)
+            weights = weights[parts] * stored
             frozen = frozen[parts] if len(frozen) else frozen
             kept_in = kept_in and tuple(kept_in[part] for part in parts.tolist())
         op_seconds[self.lengthened] += given.cluster.pass_seconds

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envs.expansion.copies import connect_copies
-from envs.expansion.draft import Draft
+from envs.expansion.draft import Divided, Draft
 from envs.expansion.expanded import Expansion
+from envs.expansion.gathered_weights import gather_weights
 from envs.expansion.gradients import sum_gradients
 from envs.expansion.held_gradients import hold_gradients
 from envs.expansion.layout import Layout
 from envs.expansion.pass_costs import lengthen_passes
 from envs.expansion.passes import order_passes
+from envs.expansion.sharded_states import ShardedStates
 from envs.expansion.shards.divided import connect_shards
 from envs.expansion.shards.shard_costs import ShardCosts
 from envs.expansion.shards.shards import Partition
 from envs.expansion.shards.stored_weights import StoredWeights
 from envs.expansion.shares import shared
+from envs.expansion.weight_groups import WeightGroups
 from envs.expansion.weight_versions import keep_versions
 from envs.plans.plan import Plan
 from graphs.problem import Problem
@@ -31,16 +34,20 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
     plan.check(problem)
     layout = Layout(problem, plan)
     draft = Draft(layout)
-    divided = None
+    divided: Divided | None = None
     if plan.split:
         partition = Partition(layout)
         stored = StoredWeights(partition)
         connect_shards(draft, partition, stored)
         divided = ShardCosts(partition, stored)
     else:
+        groups = WeightGroups(layout) if plan.schedule.zero and int(layout.replicas.max()) > 1 else None
         connect_copies(draft)
-        sum_gradients(draft)
+        sum_gradients(draft, groups)
         hold_gradients(draft)
         keep_versions(draft)
+        if groups is not None:
+            gather_weights(draft, groups)
+            divided = ShardedStates(layout)
     lengthen_passes(draft, order_passes(draft))
     return draft.build(part_of, divided)

@@ -7,46 +7,49 @@ last micro-batch open a gate, and the sends of an all-reduce then follow each ot
     backward 0.0  1.0  ...  ->  gate 0  ->  send 0  ->  ...  ->  sum 0  ->  update 0
                                               send 1  ->  ...
 
+By a stage of ZeRO (`envs.expansion.sharded_states`) groups of weights take the place of buckets, and reduce-scatters
+that of all-reduces: from 2 on one for each micro-batch, since a replica keeps no more than its part of the gradients.
+
 A weight that stages share has a gradient in each. It is sent once per update, when its stage has summed it up.
 A gradient that holds only the rows of a table that were read is sent to each replica as it is, and held until then.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-
 import numpy as np
 
-from envs.expansion.buckets import Buckets, as_made, shared_bytes
-from envs.expansion.collectives import Sums, all_reduce
+from envs.expansion.buckets import Buckets, as_made, shared_bytes, sums_over_replicas
+from envs.expansion.collectives import collective
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
+from envs.expansion.held_gradients import hold_parts
 from envs.expansion.layout import Layout
-from envs.expansion.servers import by_server
 from envs.expansion.updates import Updates
+from envs.expansion.weight_groups import WeightGroups
 from graphs.algorithms.pairs import distinct_pairs, equal_pairs
 from graphs.op_graph import Floats, Ints, Phase
 
 
-def sum_gradients(draft: Draft) -> None:
-    """Connect the gradients of weights with the updates that wait for them."""
+def sum_gradients(draft: Draft, groups: WeightGroups | None = None) -> None:
+    """Connect the gradients of weights with the updates that wait for them; `groups` are needed by stages of ZeRO."""
     layout = draft.layout
     graph = layout.problem.graph
     number = np.flatnonzero(layout.is_summed)
     is_sparse = layout.is_sparse_gradient[graph.edges[number, 0]]
-    updates = Updates(layout)
+    updates = Updates.scheduled(layout)
     if is_sparse.any():
         _connect_sparse(draft, updates, graph.edges[number[is_sparse]])
     number = number[~is_sparse]
     if not len(number):
         return
     edges, waits = graph.edges[number], _GradientWaits(updates)
-    _add_up(draft, as_made(graph, edges[:, 0]), updates, waits)
+    _add_up(draft, as_made(graph, edges[:, 0]), updates, waits, groups)
     leaves = layout.stage[edges[:, 0]] != layout.stage[edges[:, 1]]
     if leaves.any():
         own = graph.edge_bytes[number[leaves]] if len(graph.edge_bytes) else np.full(leaves.sum(), np.nan)
         size = np.where(np.isnan(own), shared_bytes(layout, *edges[leaves].T), own)
+        if groups is not None:  # of which each replica has a part
+            size = size / layout.replicas[edges[leaves, 0]]
         _send_to_other_stages(draft, edges[leaves], size, updates, waits)
     gradient, update = edges[~leaves].T
     edge, copies = layout.copies_of(update)
@@ -91,55 +94,37 @@ def _connect_sparse(draft: Draft, updates: Updates, edges: Ints) -> None:
     draft.connect(made[of_made], reader[of_wanted])
 
 
-def _add_up(draft: Draft, gradients: Ints, updates: Updates, waits: _GradientWaits) -> None:
+def _add_up(
+    draft: Draft, gradients: Ints, updates: Updates, waits: _GradientWaits, groups: WeightGroups | None
+) -> None:
     """Sum up each gradient over the micro-batches and replicas of its stage."""
-    layout = draft.layout
+    layout, zero = draft.layout, draft.layout.plan.schedule.zero
     is_alone = layout.replicas[gradients] == 1
     which, copies = layout.copies_of(gradients[is_alone])
     waits.summed_by(gradients[is_alone][which], updates.of[copies], 0, copies)
     gradients = gradients[~is_alone]
     if not len(gradients):
         return
-    buckets = Buckets.fill(layout, gradients)
-    ready = np.full((len(buckets.stage), updates.most, int(updates.replicas.max())), -1)
+    buckets = (
+        Buckets.fill(layout, gradients) if groups is None else Buckets.by_group(layout, gradients, groups.of(gradients))
+    )
+    # in parts, gradients are added up over micro-batches: each of these has a sum of its own
+    turns = Updates(layout, of_step=False) if zero >= 2 else updates
+    ready = np.full((len(buckets.stage), turns.most, int(updates.replicas.max())), -1)
     done = ready.copy()
-    for sums, servers, (bucket, update) in _sums(updates, buckets):
+    for sums, servers, (bucket, turn) in sums_over_replicas(turns, buckets):
         gates = sums.add(draft, Role.GATE)[:, 0]
-        place = bucket[:, None], update[:, None], sums.replica
+        place = bucket[:, None], turn[:, None], sums.replica
         ready[place] = gates
-        done[place] = all_reduce(draft, layout.plan.schedule.all_reduce, sums, gates, servers)
+        done[place] = collective(draft, layout.plan.schedule.all_reduce, sums, gates, servers, gathers=zero == 0)
     which, copies = layout.copies_of(gradients)
-    draft.connect(copies, ready[buckets.of[which], updates.of[copies], layout.replica[copies]], control=True)
-    summed = done[buckets.of]  # (gradients, updates, replicas)
-    index, update, replica = np.nonzero(summed >= 0)
-    waits.summed_by(gradients[index], update, replica, summed[index, update, replica])
-
-
-def _sums(updates: Updates, buckets: Buckets) -> Iterator[tuple[Sums, int, tuple[Ints, Ints]]]:
-    """Sums over equally many members, how many servers these are on, and (sums,) the bucket and the update of each.
-
-    It is one server, if there are not as many members on each.
-    """
-    layout = updates.layout
-    alike: defaultdict[tuple[int, int], list[tuple[Ints, Ints, Ints]]] = defaultdict(list)
-    for stage in np.unique(buckets.stage).tolist():
-        devices, mine = layout.stage_devices[stage], np.flatnonzero(buckets.stage == stage)
-        part = float(buckets.bytes[mine].max()) / len(devices)
-        order, server = by_server(layout.problem.cluster, devices, part)
-        on_server = np.bincount(server)
-        servers = len(on_server) if (on_server == on_server[0]).all() else 1
-        count = updates.count(stage)
-        bucket, update = mine.repeat(count), np.tile(np.arange(count), len(mine))
-        alike[len(devices), servers].append((bucket, update, np.broadcast_to(order, (len(bucket), len(devices)))))
-    for (_, servers), rows in alike.items():
-        bucket, update, replica = (np.concatenate(column) for column in zip(*rows, strict=True))
-        stage = buckets.stage[bucket]
-        sums = Sums(
-            layout.device_of[stage[:, None], replica], replica,
-            updates.micro_batch(stage[:, None], update[:, None], replica), buckets.origin[bucket], stage,
-            buckets.bytes[bucket],
-        )  # fmt: skip
-        yield sums, servers, (bucket, update)
+    place = buckets.of[which], turns.of[copies], layout.replica[copies]
+    draft.connect(copies, ready[place], control=True)
+    if zero >= 2:
+        hold_parts(draft, gradients, buckets, done)
+    summed = done[buckets.of]  # (gradients, sums, replicas)
+    index, turn, replica = np.nonzero(summed >= 0)
+    waits.summed_by(gradients[index], turn * (zero < 2), replica, summed[index, turn, replica])
 
 
 # ---- between stages --------------------------------------------------------------------------------------------------

@@ -5,14 +5,17 @@
 
 So two exist of one gradient at a time, as in PyTorch, which keeps the first as it is and adds others to it. Which
 micro-batch comes first is up to the order of passes. Gradients for which room is set aside are left out
-(`graphs.weight_memory`), and so are those of looked-up rows, which are read as they are.
+(`graphs.weight_memory`), and so are those of looked-up rows, which are read as they are. By ZeRO's stages from 2 on, a
+replica holds a gradient until it is scattered, and its part of the sum until the update.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from envs.expansion.buckets import Buckets, gradient_bytes
 from envs.expansion.draft import Draft
+from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import BACKWARD, WEIGHT_GRADIENT, PassLists
 from envs.plans.schedule import AS_READY
@@ -24,6 +27,8 @@ def hold_gradients(draft: Draft) -> None:
     """Let the updates of each replica read the gradients that it makes first."""
     layout = draft.layout
     gradient, update = _held(layout)
+    if layout.plan.schedule.zero >= 2:
+        gradient, update = (each[layout.replicas[gradient] == 1] for each in (gradient, update))
     if not len(gradient):
         return
     if layout.plan.schedule.update == "micro_batch":
@@ -36,6 +41,34 @@ def hold_gradients(draft: Draft) -> None:
     micro_batch = first_made(layout)[layout.stage[op], replica]
     within = np.where(layout.takes_turns[op], 0, replica)
     draft.connect(layout.first[op] + micro_batch * layout.width[op] + within, layout.first[update[which]] + replica)
+
+
+def hold_parts(draft: Draft, gradients: Ints, buckets: Buckets, done: Ints) -> None:
+    """Let replicas hold `gradients`, (gradients,) ops in these buckets, until they are scattered, and then their parts.
+
+    `done`, (buckets, micro-batches, replicas), are ops that end when the parts are added up.
+    """
+    layout = draft.layout
+    bucket_of = np.full(len(layout.problem.graph), -1)
+    bucket_of[gradients] = buckets.of
+    is_held = layout.problem.weight_memory.gradients[gradients]
+    which, copies = layout.copies_of(gradients[is_held])
+    bucket = buckets.of[is_held][which]
+    draft.connect(copies, done[bucket, layout.micro_batch[copies], layout.replica[copies]])
+    gradient, reader = _held(layout)
+    gradient, reader = (each[bucket_of[gradient] >= 0] for each in (gradient, reader))
+    size = np.bincount(buckets.of[is_held], gradient_bytes(layout, gradients)[is_held], minlength=len(buckets.stage))
+    bucket, replica = np.nonzero((size[:, None] > 0) & (done[:, 0] >= 0))
+    stage = buckets.stage[bucket]
+    first = first_made(layout)[stage, replica]
+    parts = np.full((len(size), done.shape[2]), -1)
+    parts[bucket, replica] = draft.add(
+        len(bucket), Role.SUM, layout.device_of[stage, replica], origin=buckets.origin[bucket], micro_batch=first,
+        replica=replica, stage=stage, output_bytes=size[bucket] / layout.replicas[buckets.origin[bucket]],
+    )  # fmt: skip
+    draft.connect(done[bucket, first, replica], parts[bucket, replica], control=True)
+    which, copies = layout.copies_of(reader)
+    draft.connect(parts[bucket_of[gradient[which]], layout.replica[copies]], copies)
 
 
 def _held(layout: Layout) -> tuple[Ints, Ints]:

@@ -51,7 +51,12 @@ class Route(NamedTuple):
     target: Ints  # (transfers,)
     share: Floats  # (transfers,) bytes that each carries, by those of the sum
     latency: float  # seconds, of all links that follow one another
+    half_latency: float  # seconds, the same of a reduce-scatter or an all-gather, which are rings through all devices
     per_byte: float  # seconds of the busiest channel or device, by the bytes of the sum
+
+    def half(self) -> Route:
+        """That of a reduce-scatter or an all-gather, which send half as much."""
+        return self._replace(share=self.share / 2, latency=self.half_latency, per_byte=self.per_byte / 2)
 
 
 def all_reduce_seconds(cluster: Cluster, devices: Sequence[int], sum_bytes: float) -> float:
@@ -93,12 +98,15 @@ def route_of(cluster: Cluster, devices: tuple[int, ...]) -> Route:
     pairs = ((count, each) for count, each in zip(hops, (within, between), strict=True) if each)
     counted = [(count, _flows(cluster, devices, each)) for count, each in pairs]
     latency = 2 * sum(count * flows.latency for count, flows in counted)
+    steps = [count for count in (len(devices) - len(servers), len(servers) - 1) if count]
+    half_latency = sum(count * flows.latency for count, (_, flows) in zip(steps, counted, strict=True))
     channels = np.concatenate([flows.channel for _, flows in counted])
     ends = np.concatenate([flows.ends for _, flows in counted])
     _, first, channel = np.unique(channels, return_index=True, return_inverse=True)
     carried = np.zeros((len(first), 2))  # share, seconds
     np.add.at(carried, channel, np.concatenate([np.stack([flows.share, flows.seconds], 1) for _, flows in counted]))
-    return Route(ends[first, 0], ends[first, 1], carried[:, 0], latency, max(busiest, float(carried[:, 1].max())))
+    per_byte = max(busiest, float(carried[:, 1].max()))
+    return Route(ends[first, 0], ends[first, 1], carried[:, 0], latency, half_latency, per_byte)
 
 
 class _Flows(NamedTuple):

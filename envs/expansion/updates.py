@@ -22,11 +22,13 @@ class Updates:
     """The updates of weights in a step; each is run by all replicas of a stage."""
 
     layout: Layout
+    of_step: bool
+    """Whether there is one for all micro-batches."""
 
-    @property
-    def of_step(self) -> bool:
-        """Whether there is one for all micro-batches."""
-        return self.layout.plan.schedule.update == "step"
+    @classmethod
+    def scheduled(cls, layout: Layout) -> Updates:
+        """As often as the schedule says."""
+        return cls(layout, layout.plan.schedule.update == "step")
 
     @property
     def most(self) -> int:

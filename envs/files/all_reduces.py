@@ -30,10 +30,11 @@ class AllReduce(NamedTuple):
 def all_reduces(timeline: Timeline) -> list[AllReduce]:
     """Those whose members each have as many sends, and as many sums, of which others wait for the last one alone.
 
-    What else is sent and added up, as by shards of divided ops or to another stage, does not count.
+    What else is sent and added up, as by shards of divided ops or to another stage, does not count; nor do the
+    reduce-scatters and all-gathers of a stage of ZeRO.
     """
     expansion, graph = timeline.expansion, timeline.problem.graph
-    if expansion is None:
+    if expansion is None or expansion.plan.schedule.zero:
         return []
     is_step = np.isin(expansion.role, (Role.SEND, Role.SUM))
     inside = graph.edges[is_step[graph.edges].all(axis=1)]

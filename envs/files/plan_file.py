@@ -27,8 +27,7 @@ of equal parts, or a list of their shares. A plan without a split is written as 
 
 `schedule` has what differs from `envs.plans.schedule.Schedule`; with a placement, its `recompute` lists numbers of
 stages. `order` is the rule under which the plan was simulated, or a number by entry, the smaller first: {"layers.0": 1,
-"": 2}; tied ops have the number of the first of them, but for one that has an entry of its own name. Without an order
-the plan is run under the rule of its problem.
+"": 2}; of tied ops as for `split`. Without an order the plan is run under the rule of its problem.
 
 A file written by `save_plan` says more: which graph and cluster it is for, which placer found it, and what it costs.
 
@@ -49,7 +48,7 @@ import msgspec
 from envs.files.module_entries import ModuleEntries
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduce, Recomputing, Schedule, Sharing, Update
+from envs.plans.schedule import WHOLE_BATCH, AllReduce, Recomputing, Schedule, Sharing, Update, Zero
 from envs.simulation.simulator import Outcome
 from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster
@@ -109,6 +108,7 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     sharing: Sharing = WHOLE_BATCH.sharing
     update: Update = WHOLE_BATCH.update
     all_reduce: AllReduce = WHOLE_BATCH.all_reduce
+    zero: Zero = WHOLE_BATCH.zero
     bucket_bytes: float | None = WHOLE_BATCH.bucket_bytes  # null: no limit, as JSON has no infinity
 
     @classmethod

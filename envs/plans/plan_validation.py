@@ -9,6 +9,7 @@ from envs.plans.schedule import AS_READY, Schedule
 from envs.plans.stages import Devices, device_sets, stage_edges, stages_of
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints, OpGraph
+from graphs.optimizers import NONE
 from graphs.problem import Problem
 
 MOST_COPIES = 5_000_000  # of ops, in micro-batches and replicas: a few GB of an expanded graph
@@ -73,6 +74,8 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
             "each micro-batch updates the weights, but devices run what is ready; name an order of passes, such as "
             "early_backward_a, so that it is known which passes read which version"
         )
+    if schedule.zero:
+        _check_zero(problem, schedule)
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
     _check_samples(problem, devices if of_replicas else (), schedule, stage)
@@ -83,6 +86,27 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
                     f"the {len(several)} replicas of stage {stage[op]} take turns, and do not divide "
                     f"{schedule.micro_batches} micro-batches; take a multiple of {len(several)}"
                 )
+
+
+def _check_zero(problem: Problem, schedule: Schedule) -> None:
+    """Raise InputError for what cannot be combined with weights, or what belongs to them, that are held in parts."""
+    if schedule.sharing != "split" or schedule.update != "step":
+        what = "replicas that take turns" if schedule.sharing != "split" else "an update after each micro-batch"
+        raise InputError(f"ZeRO cannot be combined with {what}; take the default")
+    if schedule.zero == 3 and schedule.order == AS_READY and schedule.micro_batches > 1:
+        raise InputError(
+            "weights are gathered for each pass, but devices run what is ready; name an order of passes, such as "
+            "early_backward_a, so that it is known which pass is the next"
+        )
+    if problem.graph.has_sparse_gradient.any():
+        raise InputError(
+            f"{problem.graph.name!r} looks rows up with sparse=True, and ZeRO has parts of dense gradients; use "
+            "sparse=False"
+        )
+    if schedule.zero < 3 and problem.graph.is_training and problem.optimizer == NONE:
+        raise InputError(
+            "how much of the weights of the problem is optimizer state is not known; name the optimizer, such as adam"
+        )
 
 
 def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage: Ints) -> None:

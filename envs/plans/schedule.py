@@ -23,6 +23,7 @@ Sharing = Literal["split", "turns"]
 Update = Literal["step", "micro_batch"]
 Recomputing = Literal["late", "early"]
 AllReduce = Literal["ring", "hierarchical", "direct", "nccl"]
+Zero = Literal[0, 1, 2, 3]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class Schedule:
     """How replicas sum up their gradients."""
     bucket_bytes: float = BUCKET_BYTES
     """Gradients of this size together are summed up as soon as all of them are there."""
+    zero: Zero = 0
+    """The stage of ZeRO: what replicas hold in n parts rather than in whole (`envs.expansion.sharded_states`).
+
+    Of 1 optimizer state, of 2 gradients too, of 3 weights too, as PyTorch's FullyShardedDataParallel."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.micro_batches, int) or self.micro_batches < 1:
@@ -61,6 +66,7 @@ class Schedule:
             ("sharing", Sharing),
             ("update", Update),
             ("all_reduce", AllReduce),
+            ("zero", Zero),
         ):
             if getattr(self, key) not in get_args(values):
                 raise InputError(

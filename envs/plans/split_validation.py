@@ -52,6 +52,10 @@ def _check_combination(graph: OpGraph, schedule: Schedule) -> None:
     if schedule.sharing != "split" or schedule.update != "step":
         what = "replicas that take turns" if schedule.sharing != "split" else "an update after each micro-batch"
         raise InputError(f"a split of ops cannot be combined with {what}; take the default")
+    if schedule.zero:
+        raise InputError(
+            "a split of ops cannot be combined with ZeRO; divide the updates, whose weights are then stored so"
+        )
     if len(graph.edge_bytes) or len(graph.transfer_bytes):
         raise InputError(
             f"graph {graph.name!r} says what transfers move, and not which part of it each shard needs; leave out the "

@@ -54,6 +54,8 @@ class ModuleKeys:
             raise InputError(
                 "export takes no plan that divides ops, or whose replicas take micro-batches in turns; give it another"
             )
+        if plan.schedule.zero:
+            raise InputError("export takes no plan whose replicas hold weights in parts (ZeRO); give it another")
         graph = untied(problem.graph)
         problem, modules = replace(problem, graph=graph), WholeModules.of(graph, model)
         place, hosts = plan.placement, tuple((device,) for device in range(len(problem.cluster)))

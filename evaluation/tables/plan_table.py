@@ -158,6 +158,8 @@ def schedule_sentence(expansion: Expansion) -> str:
         said.append(split_summary(expansion.given, expansion.plan))
     if schedule.recompute:
         said.append(f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))} recomputed")
+    if schedule.zero:
+        said.append(f"ZeRO-{schedule.zero}")
     if schedule.update == "micro_batch":
         said.append("updates after every micro-batch")
     return "; ".join(said) + "."

@@ -33,10 +33,16 @@ def unit_blocks(graph: OpGraph) -> Ints:
     layers = unit_layers(graph)
     if len(layers) == 0:
         return layers
-    named, keys = named_layers(graph), _layer_keys(graph.names)
-    has_modules = np.array([0 < len(key) < len(path(name)) for name, key in zip(graph.names, keys, strict=True)])
-    blocks = np.unique(named[has_modules if has_modules.any() else named >= 0])
-    return np.maximum(np.searchsorted(blocks, layers, side="right") - 1, 0)
+    return np.maximum(np.searchsorted(_blocks(graph, named_layers(graph)), layers, side="right") - 1, 0)
+
+
+def named_blocks(graph: OpGraph) -> Ints:
+    """(ops,) the block that each op's name shows, as `unit_blocks` numbers them; -1 outside of them."""
+    named = named_layers(graph)
+    number = np.full(len(graph) + 1, -1)  # by layer; the last is of what is in none
+    blocks = _blocks(graph, named)
+    number[blocks] = np.arange(len(blocks))
+    return number[named]
 
 
 def op_layers(graph: OpGraph) -> Ints:
@@ -72,6 +78,13 @@ def named_layers(graph: OpGraph) -> Ints:
 def path(name: str) -> list[str]:
     """The modules in an op's name: "blocks.2.branches.1/conv" -> blocks, 2, branches, 1."""
     return name.rpartition("/")[0].split(".")
+
+
+def _blocks(graph: OpGraph, named: Ints) -> Ints:
+    """(blocks,) the layers that are blocks; `named`, (ops,), are the layers of `named_layers`."""
+    keys = _layer_keys(graph.names)
+    has_modules = np.array([0 < len(key) < len(path(name)) for name, key in zip(graph.names, keys, strict=True)])
+    return np.unique(named[has_modules if has_modules.any() else named >= 0])
 
 
 def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

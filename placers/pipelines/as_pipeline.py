@@ -17,9 +17,9 @@ from graphs.problem import Problem
 def as_pipeline(problem: Problem, layers: Layers, plan: Plan) -> LayerPipeline | None:
     """A plan as a pipeline of layers, its cuts moved to the nearest end of a layer.
 
-    None if its stages are no chain, or if its ops are divided by their indices.
+    None if its stages are no chain, or if its ops are divided by their indices or weights held in parts.
     """
-    if plan.split:
+    if plan.split or plan.schedule.zero:
         return None
     graph, schedule = problem.graph, plan.schedule
     stage = stages_of(graph, plan.devices, schedule.stages)

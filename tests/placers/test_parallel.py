@@ -28,6 +28,8 @@ from tests.envs.expansion.test_divided_bytes import moved_bytes
 from tests.envs.expansion.test_divided_models import TRANSFORMER
 from tests.placers.splits.test_split_placers import BATCH, LAYERS, SEQUENCE, WIDTH, captured
 
+WEIGHT = 40.0  # bytes of a block
+
 
 def blocks(count: int, micro_batches: int = 8) -> Problem:
     """A chain of blocks, each of a second forward and two backward for a micro-batch, on four equal devices."""
@@ -257,3 +259,26 @@ def test_graphs_without_blocks_and_without_columns_name_the_remedy() -> None:
     resnet = Problem(load_graph("resnet:layers=26,image=32,batch=4"), servers(2))
     with pytest.raises(InputError, match=r"no product of 'resnet.*' can be divided by 2 columns, and the next one by"):
         Parallel(tp=2).place(resnet)
+
+
+# ---- states of weights in parts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_replicas_of_all_stages_hold_parts_of_weights(zero: int) -> None:
+    """Two stages of two replicas with Adam: of the two blocks of each device, what the stage of ZeRO says."""
+    made = Pipeline(4, 4, forward=1.0, backward=2.0, weights=WEIGHT)
+    graph = made.graph()
+    names = tuple(re.sub(r"s(\d+)", r"layers.\1/mm", name) for name in graph.names)
+    problem = Problem(replace(graph, names=names), servers(4), optimizer="adam")
+    plan = given_by(f"pp=2,dp=2,micro_batches=4,zero={zero}").place(problem).plan
+    assert plan.schedule.zero == zero
+    bytes_of = {1: 1 + 1 + 2 / 2, 2: 1 + (1 + 2) / 2, 3: (1 + 1 + 2) / 2}
+    assert simulate(problem, plan).static_bytes.tolist() == [2 * WEIGHT * bytes_of[zero]] * 4
+    alone = given_by(f"pp=4,micro_batches=4,zero={zero}").place(problem).plan
+    assert alone == given_by("pp=4,micro_batches=4").place(problem).plan
+
+
+def test_an_unknown_stage_of_zero_is_refused_before_a_model_is_captured() -> None:
+    with pytest.raises(InputError, match="zero 4"):
+        given_by("zero=4")

@@ -20,6 +20,7 @@ from envs.expansion.shares import costing
 from graphs.described import Described
 from graphs.notation.ranges import elements
 from graphs.op_graph import RESIDENT, Floats, Ints
+from graphs.weight_memory import WeightMemory
 
 FLOPS, BYTES, OUTPUT = range(3)
 
@@ -46,9 +47,10 @@ class ShardCosts:
             amounts[key][work] *= share[shard, OUTPUT, origin]
         op_seconds[work] = seconds[shard, origin]
 
-    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
-        """As `StoredWeights.pieces`."""
-        return self.stored.pieces(origin, device, work)
+    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, WeightMemory, Ints, Ints]:
+        """As `Divided.weights`; a device has the same share of a weight and of what belongs to it."""
+        stored, uses, parts = self.stored.pieces(origin, device, work)
+        return stored, self.partition.layout.problem.weight_memory.of_parts(parts, stored), uses, parts
 
     @cached_property
     def _shares(self) -> Floats:

@@ -61,6 +61,10 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
             "replicas of a stage take micro-batches in turns, and a row of passes is the same for all of them; "
             "use sharing 'split'"
         )
+    if plan.schedule.zero:
+        raise InputError(
+            "replicas hold weights, or what belongs to them, in parts (ZeRO), which cannot be run; use zero 0"
+        )
     if plan.schedule.order == AS_READY:
         return ScheduleRows(ranks, devices, _as_simulated(problem, plan, ranks, devices))
     passes = load_pass_order(plan.schedule.order).passes(ranks, plan.schedule.micro_batches)

@@ -46,6 +46,7 @@ FAMILIES = {
 CHAINS = ("gpt", "bert", "llama")  # of equal blocks; others are cut by their time
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam", "decoupled": "adam",
               "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
+ZEROS = {"FSDP": 3}  # stages of ZeRO that sources name otherwise
 ORDERS = {"gpipe": "gpipe", "1f1b": "early_backward_a", "interleaved 1f1b": "interleaved"}
 
 
@@ -72,8 +73,8 @@ def _reasons(row: Row) -> Iterator[str]:
         yield "neither time nor memory is said"
     if _first(row.precision) not in ("fp32", "fp16", "bf16"):
         yield f"precision: {_first(row.precision)}"
-    if row.zero != "0":
-        yield "sharded optimizer or weights"
+    if row.zero != "0" and row.dp > 1 and row.tp > 1:
+        yield "sharded optimizer or weights next to tensor parallelism"
     if row.cp > 1:
         yield "context parallelism"
     if row.kind not in FAMILIES:
@@ -107,10 +108,13 @@ def _first(text: str) -> str:
 
 
 def _precision(row: Row) -> str:
-    """Half precision with a copy of weights in FP32 unless the source says that an autocast block casts them."""
+    """Half precision with a copy of weights in FP32 unless the source says that an autocast block casts them.
+
+    What is held in parts is cast before it is gathered, as FullyShardedDataParallel does.
+    """
     if row.precision == "fp32+tf32":
         return "tf32"
-    is_cast = "amp" in row.precision and "master" not in row.precision
+    is_cast = "amp" in row.precision and "master" not in row.precision and row.zero in ("0", "1")
     return _first(row.precision) + "-mixed" * is_cast
 
 
@@ -122,8 +126,10 @@ def _placer(row: Row) -> str:
     said = {
         "dp": row.dp, "tp": row.tp, "pp": row.pp, "micro_batches": row.micro_batches, "interleaved": row.vp,
         "recompute": again, "order": order if row.pp > 1 else "", "layers": _blocks(row),
+        "zero": ZEROS.get(row.zero, row.zero),
     }  # fmt: skip
-    usual = {"tp": 1, "pp": 1, "micro_batches": 1, "interleaved": 1, "recompute": "false", "order": "", "layers": ""}
+    usual = {"tp": 1, "pp": 1, "micro_batches": 1, "interleaved": 1, "recompute": "false", "order": "", "layers": "",
+             "zero": "0"}  # fmt: skip
     return "parallel:" + ",".join(f"{key}={value}" for key, value in said.items() if usual.get(key) != value)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
+from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update, Zero
 from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -67,7 +67,7 @@ def step_graphs(draw: st.DrawFn, most_ops: int = 4, most_stages: int = 3) -> tup
     resident = [draw(st.just([]) | st.lists(BYTES, min_size=total, max_size=total)) for _ in range(2)]
     fixed = ~np.array(ops.grows) | (np.array(ops.phase) >= Phase.UPDATE)
     graph = OpGraph(
-        "random", tuple(f"op{op}" for op in range(total)), tuple(ops.kind), flops, np.zeros(total), size, edges,
+        "random", tuple(f"blocks.{op}/op" for op in range(total)), tuple(ops.kind), flops, np.zeros(total), size, edges,
         control=np.array([draw(st.integers(0, 6)) == 0 for _ in edges], np.bool_),
         weights=np.array([72.0, 144.0]), weight_uses=np.reshape(np.array(ops.uses, np.int64), (-1, 2)),
         phase=np.array(ops.phase), mirror=np.array(ops.mirror), transfer_bytes=np.array(sent),
@@ -120,8 +120,11 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     apart = len({device for several in on for device in several}) == sum(map(len, on))
     order = draw(st.sampled_from(ORDERS if apart else ORDERS[:1]))
     update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
+    may_shard = sharing == "split" and update == "step"
+    zeros: list[Zero] = [0, 1, 2, 3] if order != AS_READY or micro_batches == 1 else [0, 1, 2]
     schedule = Schedule(
         micro_batches=micro_batches, stages=stages, order=order, update=update,
+        zero=draw(st.sampled_from(zeros)) if may_shard else 0,
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=late,
         sharing=sharing,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from envs.expansion.collectives import Sums, all_reduce
+from envs.expansion.collectives import Sums, collective
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
@@ -140,7 +140,7 @@ def seconds_of_ring(cluster: Cluster, order: list[int]) -> float:
     draft = Draft(Layout(replace(problem, cluster=cluster), plan))
     members = np.array([order])
     sums = Sums(members, members, members * 0 - 1, np.array([0]), np.array([0]), np.array([GIGABYTE]))
-    all_reduce(draft, "ring", sums, sums.add(draft, Role.GATE)[:, 0])
+    collective(draft, "ring", sums, sums.add(draft, Role.GATE)[:, 0])
     expansion = draft.build(shared)
     return Simulator(expansion.problem).timeline(expansion.placement).step_seconds
 

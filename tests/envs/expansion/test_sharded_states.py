@@ -1,0 +1,180 @@
+"""States of weights that replicas hold in parts: what is sent, what is held and when it is gathered, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from envs.plans.plan import Plan
+from envs.plans.schedule import AS_READY, AllReduce, Schedule, Zero
+from envs.simulation.simulator import simulate
+from graphs.cluster import Cluster
+from graphs.files.load import load_graph
+from graphs.foundation.errors import InputError
+from graphs.op_graph import SPARSE, Phase
+from graphs.problem import Problem
+from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.envs.expansion.test_collectives import two_servers
+from tests.envs.expansion.test_divided_bytes import moved_bytes
+
+REPLICAS = 4
+MODEL = "transformer:layers=3,width=32,heads=2,sequence=8,vocabulary=48,batch=16"
+ZEROS = get_args(Zero)
+
+
+def trained(optimizer: str = "adam", cluster: Cluster | None = None) -> Problem:
+    return Problem(load_graph(MODEL), cluster or servers(REPLICAS, bandwidth=1e6), optimizer)
+
+
+def replicas(problem: Problem, micro_batches: int, zero: Zero, kind: AllReduce = "ring") -> Plan:
+    order = "early_backward_a" if micro_batches > 1 else AS_READY
+    devices = (tuple(range(REPLICAS)),) * len(problem.graph)
+    return Plan(devices, "program", Schedule(micro_batches, order=order, all_reduce=kind, zero=zero))
+
+
+def in_blocks(problem: Problem) -> float:
+    """Bytes of the weights that the blocks of layers read."""
+    graph = problem.graph
+    op, weight = graph.weight_uses.T
+    is_inside = np.array([graph.names[each].startswith("layers.") for each in op.tolist()])
+    return float(graph.weights[np.unique(weight[is_inside])].sum())
+
+
+# ---- bytes that are sent ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", get_args(AllReduce))
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_replicas_send_what_the_paper_says(micro_batches: int, kind: AllReduce) -> None:
+    """Rajbhandari et al. 2020, section 7: 2 W up to stage 2, 3 W of stage 3; here for each micro-batch from 2 on.
+
+    What is outside of blocks stays from the forward to the backward pass, and is gathered once for both.
+    """
+    problem = trained(cluster=two_servers(2))
+    weights, others = float(problem.graph.weights.sum()), REPLICAS - 1
+    blocks, again = in_blocks(problem), micro_batches
+    expected = [2 * weights, 2 * weights, (again + 1) * weights, again * (2 * weights + blocks)]
+    for zero in ZEROS:
+        sent = moved_bytes(simulate(problem, replicas(problem, micro_batches, zero, kind)))
+        assert sent == pytest.approx(others * expected[zero])
+
+
+# ---- bytes that are held ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("optimizer", "state"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
+def test_replicas_hold_what_the_paper_says(optimizer: str, state: int) -> None:
+    """Rajbhandari et al. 2020, figure 1: of n replicas an n-th of the state, of gradients, and of weights."""
+    problem = trained(optimizer)
+    weights, part = float(problem.graph.weights.sum()), 1 / REPLICAS
+    expected = [2 + state, 2 + state * part, 1 + (1 + state) * part, (2 + state) * part]
+    for zero in ZEROS:
+        timeline = simulate(problem, replicas(problem, 1, zero))
+        others = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
+        assert (timeline.static_bytes - others).tolist() == pytest.approx([expected[zero] * weights] * REPLICAS)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+def test_two_blocks_are_gathered_at_a_time(micro_batches: int) -> None:
+    """Of 8 blocks with Adam on 2 replicas: parts of all weights and states, two blocks gathered, a gradient in whole.
+
+    Parts of gradients of several micro-batches are held until the last one is there.
+    """
+    blocks, weight = 8, 40.0
+    problem, plan = chain(blocks, micro_batches, 3, weight, bandwidth=1e9, kind="nccl")
+    gradients = blocks * weight / 2 if micro_batches > 1 else 0.0
+    peaks = simulate(problem, plan).peak_bytes.tolist()
+    assert peaks == [(1 + 2) * blocks * weight / 2 + gradients + 2 * weight + weight] * 2
+
+
+def test_gradients_in_parts_are_not_held_whole() -> None:
+    blocks, weight = 8, 40.0
+    peaks = [
+        simulate(*chain(blocks, 2, zero, weight, bandwidth=1e9, kind="nccl")).peak_bytes.tolist() for zero in ZEROS[:3]
+    ]
+    weights = blocks * weight
+    one = weight  # the gradient whose part is being added up
+    assert peaks == [[4 * weights] * 2, [(2 + 2 / 2) * weights] * 2, [(1 + 3 / 2) * weights + one] * 2]
+
+
+# ---- when weights are gathered ---------------------------------------------------------------------------------------
+
+
+def chain(
+    layers: int, micro_batches: int, zero: Zero, weight: float, *, bandwidth: float, update: float = 0.0,
+    kind: AllReduce = "ring",
+) -> tuple[Problem, Plan]:  # fmt: skip
+    """Blocks of a second, forward and backward, of each micro-batch on each of two replicas."""
+    made = Pipeline(layers, micro_batches, forward=2.0, backward=2.0, weights=weight, update=update)
+    graph = made.graph()
+    graph = replace(graph, names=tuple(f"blocks.{name[1]}/{name}" for name in graph.names))
+    order = "early_backward_a" if micro_batches > 1 else AS_READY
+    schedule = Schedule(micro_batches, order=order, zero=zero, all_reduce=kind)
+    problem = Problem(graph, servers(2, bandwidth=bandwidth), optimizer="adam")
+    return problem, Plan(((0, 1),) * len(graph), "program", schedule)
+
+
+def test_gathers_run_two_blocks_ahead() -> None:
+    """Blocks of 40 bytes, of which a half is sent in half a second.
+
+        link      g0 g1     g2        g2 g1   s2 g0 s1 s0
+        device       F0---F1---F2---B2---B1---B0---         g gathers a block, s scatters its gradients
+
+    The second block is gathered while the first one runs, the third once the first one is free, and so on.
+    """
+    problem, plan = chain(3, 1, 3, 40.0, bandwidth=40.0)
+    timeline = simulate(problem, plan)
+    assert timeline.expansion is not None
+    graph, origin = problem.graph, timeline.expansion.origin
+    took = (timeline.finish > timeline.start) & (timeline.placement == 0)
+    starts = {graph.names[origin[op]].partition("/")[2]: timeline.start[op] for op in np.flatnonzero(took).tolist()}
+    assert starts == {"s0": 0.5, "s1": 1.5, "s2": 2.5, "s2.grad": 3.5, "s1.grad": 4.5, "s0.grad": 5.5}
+    sent = timeline.transfers
+    mine = sent.source == 0
+    assert sorted(sent.start[mine].tolist()) == [0.0, 0.5, 1.5, 2.5, 3.5, 4.5, 5.0, 5.5, 6.5]
+    assert timeline.step_seconds == 7.0
+
+
+def test_replicas_update_a_part_each_and_gather_it_then() -> None:
+    """Of 40 bytes half is sent in half a second, for the sum and after the update, which takes half of its second."""
+    seconds = [simulate(*chain(1, 1, zero, 40.0, bandwidth=40.0, update=1.0)).step_seconds for zero in ZEROS]
+    assert seconds == [2 + 2 * 0.5 + 1, 2 + 0.5 + 0.5 + 0.5, 2 + 0.5 + 0.5 + 0.5, 0.5 + 2 + 0.5 + 0.5]
+
+
+def test_a_plan_in_whole_parts_is_the_same_on_one_replica() -> None:
+    problem = trained()
+    single = [
+        simulate(problem, Plan(((0,),) * len(problem.graph), "program", Schedule(2, zero=zero, order="gpipe")))
+        for zero in ZEROS
+    ]
+    assert len({each.step_seconds for each in single}) == len({each.peak_bytes.max() for each in single}) == 1
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_combined_is_refused() -> None:
+    problem = trained()
+    devices = ((0, 1, 2, 3),) * len(problem.graph)
+    for schedule, reason in [
+        (Schedule(4, sharing="turns", zero=1), "replicas that take turns"),
+        (Schedule(2, update="micro_batch", order="gpipe", zero=2), "an update after each micro-batch"),
+        (Schedule(2, zero=3), "name an order of passes"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            simulate(problem, Plan(devices, schedule=schedule))
+    with pytest.raises(InputError, match="split of ops"):
+        simulate(problem, Plan(devices, schedule=Schedule(zero=1), split=((),) * len(problem.graph)))
+    with pytest.raises(InputError, match="name the optimizer"):
+        simulate(replace(problem, optimizer="none"), Plan(devices, schedule=Schedule(zero=1)))
+    rows = tuple(
+        f"{kind}{SPARSE}" if phase == Phase.FORWARD else kind
+        for kind, phase in zip(problem.graph.kinds, problem.graph.phase.tolist(), strict=True)
+    )
+    with pytest.raises(InputError, match="sparse=False"):
+        simulate(replace(problem, graph=replace(problem.graph, kinds=rows)), Plan(devices, schedule=Schedule(zero=1)))
+    with pytest.raises(InputError, match="zero 4"):
+        Schedule(zero=4)  # type: ignore[arg-type]
