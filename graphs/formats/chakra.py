@@ -8,8 +8,9 @@ MLCommons' converter makes them of what PyTorch's profilers record, and placelab
   `comm_size` as the bytes that it accesses, and no time: the costs follow from the cluster's links. A warning says so.
 - Of a trace in which no node took any time, as those of symbolic generators (STG), FLOPs are the `num_ops` of nodes,
   and the bytes that they access their `tensor_size`.
-- An edge leads from what a node depends on: with data, unless it is among the control dependencies. A control
-  dependency on a node that is not in the file is left out, as the converter may have removed that.
+- An edge leads from each data dependency of a node, and carries nothing if it is a control dependency, too. Control
+  dependencies alone are those that calls of PyTorch have: on the call in which they were made, and of a kernel on the
+  op that launched it. They are no edges but in placelab's traces, where they are what a device ran before.
 - An op's output are the tensors among its outputs, or else its `tensor_size`; a receive brings its `comm_size`.
 """
 
@@ -18,15 +19,15 @@ from __future__ import annotations
 import ast
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from graphs.formats import name_of
 from graphs.formats.chakra_messages import Message, Value, attributes, nodes_of
 from graphs.formats.chakra_nodes import Collective, NodeType
+from graphs.formats.torch_nodes import tensors_in
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
 from graphs.op_graph import Bools, Floats, OpGraph
@@ -34,10 +35,8 @@ from graphs.op_graph import Bools, Floats, OpGraph
 _log = logging.getLogger("placelab")
 
 KIND, SECONDS = "kind", "seconds"  # attributes that only placelab writes: what an op computes, and its exact time
-_TENSOR, _TENSORS = "Tensor", "GenericList[Tensor"  # the types of outputs that are tensors, as PyTorch writes them
 _COUNTS = ("num_ops", "tensor_size")
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
-_NUMBERS = (3, 4)  # where a tensor says how many elements it has, and how many bytes each
 
 
 def load_chakra(path: Path) -> OpGraph:
@@ -54,7 +53,7 @@ def _graph(name: str, nodes: Sequence[Message]) -> OpGraph:
         [(twice, _)] = Counter(int(node.id) for node in nodes).most_common(1)
         raise InputError(f"two nodes have the id {twice}")
     about = [attributes(node) for node in nodes]
-    edges, control = _edges(nodes, number)
+    edges, control = _edges(nodes, about, number)
     on_host = [bool(each.get("is_cpu_op", True)) for each in about]  # as its own feeder takes it
     kernels = any(not host and node.duration_micros for host, node in zip(on_host, nodes, strict=True))
     seconds = [
@@ -97,15 +96,17 @@ def _untimed(
     return flops, accessed, np.where(accessed > 0, np.nan, seconds)
 
 
-def _edges(nodes: Sequence[Message], number: dict[int, int]) -> tuple[list[tuple[int, int]], list[bool]]:
+def _edges(
+    nodes: Sequence[Message], about: Sequence[dict[str, Value]], number: dict[int, int]
+) -> tuple[list[tuple[int, int]], list[bool]]:
     """(edges, 2) producer, consumer, and (edges,) whether it only orders."""
     edges = dict[tuple[int, int], bool]()
-    for index, node in enumerate(nodes):
+    for index, (node, each_about) in enumerate(zip(nodes, about, strict=True)):
         for each in node.data_deps:
             if each not in number:
                 raise InputError(f"node {node.name!r} depends on data of node {each}, which is not there")
-            edges[number[each], index] = False
-        for each in node.ctrl_deps:
+            edges[number[each], index] = each in node.ctrl_deps
+        for each in node.ctrl_deps if SECONDS in each_about else ():
             if each in number and number[each] != index:
                 edges[number[each], index] = True
     return list(edges), list(edges.values())
@@ -135,18 +136,9 @@ def _output_bytes(node: Message, about: dict[str, Value]) -> float:
         return _number(node, about, "tensor_size", 0.0)
     try:
         values, types = (ast.literal_eval(text or "[]") for text in (node.outputs.values, node.outputs.types))
-        return float(sum(_tensors(values, types)))
+        return sum(tensor.bytes for tensor in tensors_in(values, types))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, IndexError) as error:
         raise InputError(f"node {node.name!r} has outputs that are no lists of tensors: {error}") from error
-
-
-def _tensors(values: Sequence[Any], types: Sequence[str]) -> Iterator[int]:
-    """The bytes of each tensor, [id, storage, offset, elements, bytes of each, device], and of those in lists."""
-    for value, kind in zip(values, types, strict=True):
-        if kind.startswith((_TENSOR, _TENSORS)):
-            for tensor in [value] if kind.startswith(_TENSOR) else list(value):
-                elements, size = (int(tensor[place]) for place in _NUMBERS)
-                yield elements * size
 
 
 def _number(node: Message, about: dict[str, Value], key: str, otherwise: float) -> float:

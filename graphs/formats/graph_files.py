@@ -2,13 +2,13 @@
 
 `*.graph.json` and `*.json.gz` are our own. Those of other systems are layer profiles of PipeDream or DAPPLE (`*.txt`),
 workloads of "Efficient Algorithms for Device Placement" (`*.json`), ONNX models (`*.onnx`), which are forward passes,
-and Chakra execution traces (`*.et`), which are what one rank ran. "model.onnx:batch=8" gives a size to what the model
-only names, "graph.txt:batch=32" says how many samples a step of a file has.
+Chakra execution traces (`*.et`), which are what one rank ran, and the traces of PyTorch's ExecutionTraceObserver and
+profiler (`*.json`). "model.onnx:batch=8" gives a size to what the model only names, "graph.txt:batch=32" says how many
+samples a step of a file has, and "trace.json:times=timeline.json" gives an observer's trace the profiler's times.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,19 +19,25 @@ from graphs.formats.graph_file import load_graph_file
 from graphs.formats.msr import is_workload, load_workload
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
+from graphs.formats.torch_trace import is_torch_trace, load_torch_trace
 from graphs.foundation import by_name
-from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.transforms.batch import check_samples
 
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx", ".et")
+_WITH_TIMES = re.compile(r"(.+\.(?:json|json\.gz)):times=(.+)")
 _OF_BATCH = re.compile(r"(.+\.(?:json|json\.gz|txt)):batch=(\d+)")
 
 
 def is_graph_file(text: str) -> bool:
     """Whether the text names a graph file, and not a model."""
-    return text.endswith(GRAPH_FILES) or ".onnx:" in text or _OF_BATCH.fullmatch(text) is not None
+    return (
+        text.endswith(GRAPH_FILES)
+        or _WITH_TIMES.fullmatch(text) is not None
+        or ".onnx:" in text
+        or _OF_BATCH.fullmatch(text) is not None
+    )
 
 
 def read_graph(text: str) -> OpGraph:
@@ -46,6 +52,8 @@ def read_graph(text: str) -> OpGraph:
     if named := _OF_BATCH.fullmatch(text):
         check_samples(samples := int(named[2]))
         return _of_samples(read_graph(named[1]), samples)
+    if timed := _WITH_TIMES.fullmatch(text):
+        return load_torch_trace(Path(timed[1]), Path(timed[2]))
     path = Path(text)
     if path.suffix == ".txt":
         return load_layer_profile(path).graph()
@@ -57,12 +65,9 @@ def read_graph(text: str) -> OpGraph:
         return load_chakra(path)
     if is_workload(path):
         return load_workload(path).graph(name_of(path))
-    try:
-        return load_graph_file(path)
-    except InputError as error:
-        if sentence := what_it_is(path):
-            raise InputError(sentence) from error
-        raise
+    if is_torch_trace(path):
+        return load_torch_trace(path)
+    return load_graph_file(path)
 
 
 def _of_samples(graph: OpGraph, samples: int) -> OpGraph:
@@ -82,28 +87,3 @@ def _sizes(text: str, given: str) -> dict[str, int]:
     if not sizes or min(sizes.values()) < 1:
         raise InputError(f"{text!r}: expected sizes as model.onnx:batch=8, got {given!r}")
     return sizes
-
-
-_CONVERTED = (
-    "MLCommons' chakra_converter makes a trace of it that is one, with the times: join it with the profiler's by "
-    "chakra_trace_link first, and give the *.et file that chakra_converter PyTorch writes"
-)
-
-
-def what_it_is(path: Path) -> str:
-    """A sentence for a JSON file of PyTorch's ExecutionTraceObserver, or of its profiler; empty for any other file."""
-    try:
-        content = json.loads(read_file(path, ""))
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(content, dict):
-        return ""
-    schema = content.get("schema")
-    if isinstance(schema, str) and not schema.startswith("placelab") and isinstance(content.get("nodes"), list):
-        return f"{path} is an execution trace of PyTorch's ExecutionTraceObserver and no graph file; {_CONVERTED}"
-    if "traceEvents" in content:
-        return (
-            f"{path} is a timeline of PyTorch's profiler (Chrome's trace format) and no graph file: it does not say "
-            "what depends on what; record an ExecutionTraceObserver's trace next to it, or capture the model itself"
-        )
-    return ""

@@ -57,8 +57,10 @@ from tests.fuzz.uses import (
     use_recipe,
     use_split,
     use_submission,
+    use_timeline,
     use_workload,
 )
+from tests.graphs.formats.torch_traces import CALLS, KERNELS, NODES, timeline, trace
 from training.recipe import RECIPES
 
 _FIRST = [unit < 2 for unit in step().units.tolist()]  # in the first stage
@@ -281,6 +283,8 @@ SPECIMENS = {
     "fused onnx": Specimen("x.onnx", make_fused_onnx_model, use_graph, ONNX),
     "chakra": Specimen("x.et", make_trace, use_graph, CHAKRA),
     "symbolic chakra": Specimen("x.et", make_symbolic_trace, use_graph, CHAKRA),
+    "observed step": Specimen("x.json", lambda path: trace(path, *NODES), use_graph, JSON),
+    "timeline": Specimen("x.json", lambda path: timeline(path, *CALLS, *KERNELS), use_timeline, JSON),
     "efficiency": Specimen("x.toml", make_efficiencies, use_cost_model("roofline:efficiency="), TOML),
     "times": Specimen("x.json", make_times, use_cost_model("recorded:file="), JSON),
     "profile": Specimen("x.profile.json", make_profile, use_cost_model("profiled:file="), JSON),

@@ -36,6 +36,7 @@ from placers.heft import build as heft
 from placers.learned.lookup import placer_of
 from placers.single_device import build as single_device
 from tests.evaluation.benchmark import tiny
+from tests.graphs.formats.torch_traces import NODES, trace
 from training.recipe import load_recipe
 
 GRAPH = {
@@ -187,6 +188,13 @@ def use_graph(path: Path) -> None:
     assert load_graph_file(path.with_name("again.graph.json")).fingerprint == graph.fingerprint
     for each in (graph, load_graph(str(path), groups=2)):
         place(timed(Problem(each, load_cluster("p100x2"))))
+
+
+def use_timeline(path: Path) -> None:
+    """Place what it times, alone and with the trace of the same step."""
+    observed = trace(path.with_name("step.json"), *NODES)
+    for text in (str(path), f"{observed}:times={path}"):
+        place(timed(Problem(load_graph(text), load_cluster("p100x2"))))
 
 
 def use_cluster(path: Path) -> None:

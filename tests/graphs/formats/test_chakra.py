@@ -1,7 +1,6 @@
 """Chakra execution traces: their bytes by hand, what becomes an op, and plans that are written as traces."""
 
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +70,24 @@ def test_a_recorded_trace_becomes_a_graph(tmp_path: Path) -> None:
         assert graph.output_bytes.tolist() == [6 * 4 + 5 * 2, 0, 0, 0, 1000]
         assert graph.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
         assert graph.control.tolist() == [False, True, False, False]
+
+
+def test_the_calls_in_which_calls_were_made_do_not_order_them(tmp_path: Path) -> None:
+    """As MLCommons' converter writes: calls depend on data of the call before, kernels of what launched them."""
+    host, gpu = {"is_cpu_op": ("bool_val", True)}, {"is_cpu_op": ("bool_val", False)}
+    path = trace(
+        tmp_path / "mine.et",
+        node(1, "aten::linear", about=host),
+        node(2, "aten::addmm", about=host, ctrl_deps=[1], data_deps=[1]),
+        node(3, "sgemm", micros=40, about=gpu, ctrl_deps=[2], data_deps=[2]),
+        node(4, "aten::relu", about=host, ctrl_deps=[6], data_deps=[2]),
+        node(5, "elementwise", micros=9, about=gpu, ctrl_deps=[4], data_deps=[4, 3]),
+        node(6, "MyModel", about=host, data_deps=[5]),  # in which 4 was called, and which another thread waits for
+    )
+    graph = load_chakra(path)
+    assert graph.edges.tolist() == [[0, 1], [1, 2], [1, 3], [3, 4], [2, 4], [4, 5]]
+    assert graph.control.tolist() == [True, True, False, True, False, False]
+    assert graph.measured_seconds.tolist() == [0, 0, 40e-6, 0, 9e-6, 0]
 
 
 def test_a_collective_is_told_by_its_type_and_other_ops_by_name_or_type(tmp_path: Path) -> None:
@@ -159,20 +176,6 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFact
             assert str(path) in str(error)  # noqa: PT017
         else:
             assert (graph.measured_seconds >= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "now", "start_ts": 1, "nodes": [{"id": 1, "name": "x"}]},
-         "is an execution trace of PyTorch's ExecutionTraceObserver and no graph file; MLCommons' chakra_converter"),
-        ({"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "aten::mm"}]}, "is a timeline of PyTorch's profiler"),
-    ],
-)  # fmt: skip
-def test_a_trace_of_pytorch_is_said_to_be_one(tmp_path: Path, content: object, sentence: str) -> None:
-    (tmp_path / "trace.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=sentence):
-        placelab.show(tmp_path / "trace.json")
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
