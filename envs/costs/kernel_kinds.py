@@ -1,8 +1,12 @@
-"""Kinds of kernels: the kinds of a graph's ops, with convolutions that cuDNN computes by Winograd's algorithm apart.
+"""Kinds of kernels: the kinds of a graph's ops, with those apart for which libraries have kernels of another speed.
 
-For kernels of 3 x 3 that move by one, it needs down to 1 / 2.25 of the products that are counted (Lavin and Gray, "Fast
-algorithms for convolutional neural networks", CVPR 2016): in the forward pass and for gradients of inputs, but in
-single precision only, since tensor cores compute the products themselves.
+`.winograd`: convolutions that cuDNN computes by Winograd's algorithm. For kernels of 3 x 3 that move by one, it needs
+down to 1 / 2.25 of the products that are counted (Lavin and Gray, "Fast algorithms for convolutional neural networks",
+CVPR 2016): in the forward pass and for gradients of inputs, but in single precision only, since tensor cores compute
+the products themselves.
+
+`.wide`: softmax over more than 1024 elements, which PyTorch reads more than once (`softmax_warp_forward` of
+aten/src/ATen/native/cuda/PersistentSoftmax.cuh keeps up to 1024 in registers).
 """
 
 from __future__ import annotations
@@ -10,26 +14,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from graphs.op_graph import RECOMPUTED, OpGraph
 from graphs.precision import SINGLE
 from graphs.signatures import Signature
 
 CONVOLUTION = "aten.convolution"
-WINOGRAD = ".winograd"  # the end of the kind of such a convolution
+SOFTMAX = ("aten._softmax", "aten._log_softmax")
+WINOGRAD, WIDE = ".winograd", ".wide"  # the ends of kinds of forward ops
+WIDEST = 1024  # elements of a softmax that are read once
 BACKWARD = (".grad", ".grad_weight")  # the ends of kinds of backward ops
 
 
 def kernel_kinds(graph: OpGraph) -> tuple[str, ...]:
     """(ops,) kinds; without signatures, those of the graph."""
-    if graph.signatures is None or CONVOLUTION not in graph.kinds:
+    if graph.signatures is None:
         return graph.kinds
-    is_winograd = [by_winograd(each) for each in graph.signatures.distinct]
-    kinds = list(graph.kinds)
-    for op, (kind, mirror) in enumerate(zip(graph.kinds, graph.mirror.tolist(), strict=True)):
-        number = graph.signatures.of[mirror if mirror >= 0 else op]
-        single = not graph.precisions or graph.precisions[op] == SINGLE
-        if single and number >= 0 and is_winograd[number] and not kind.endswith(BACKWARD[1]):
-            kinds[op] = kind.replace(CONVOLUTION, CONVOLUTION + WINOGRAD)
+    ends, kinds = [_end(each) for each in graph.signatures.distinct], list(graph.kinds)
+    forward = np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))
+    for op, number in enumerate(graph.signatures.of[forward].tolist()):
+        end = ends[number] if number >= 0 else ""
+        if end == WINOGRAD and (kinds[op].endswith(BACKWARD[1]) or "".join(graph.precisions[op : op + 1]) != SINGLE):
+            continue
+        if end:
+            function = graph.signatures.distinct[number].function
+            kinds[op] = kinds[op].replace(function, function + end, 1)
     return tuple(kinds)
 
 
@@ -38,17 +48,19 @@ def with_signatures(part: OpGraph, whole: OpGraph) -> OpGraph:
     return part if whole.signatures is None else replace(part, signatures=whole.signatures)
 
 
-def by_winograd(signature: Signature) -> bool:
-    """Whether a convolution is of 3 x 3, moves by one, and neither skips inputs nor divides channels in groups."""
-    if signature.function != CONVOLUTION or len(signature.arguments) < 9:
-        return False
-    _, _, _, stride, _, dilation, transposed, _, groups = signature.arguments[:9]
-    return signature.reads[1].shape[2:] == (3, 3) and {*stride, *dilation} == {1} and not transposed and groups == 1
-
-
 def listed_names(kind: str) -> Iterator[str]:
-    """The kinds by which a kind of kernels may be listed: its own, that of its forward op, that of all convolutions."""
-    yield kind
-    forward = kind.removesuffix(BACKWARD[0]).removesuffix(BACKWARD[1]).removesuffix(RECOMPUTED)
-    yield forward
-    yield forward.removesuffix(WINOGRAD)
+    """The kinds by which a kind may be listed: its own, then that of its forward op, each also without its end."""
+    for name in (kind, kind.removesuffix(BACKWARD[0]).removesuffix(BACKWARD[1]).removesuffix(RECOMPUTED)):
+        yield name
+        yield name.replace(WINOGRAD, "").replace(WIDE, "")
+
+
+def _end(of: Signature) -> str:
+    """What ends the kind of a forward op."""
+    if of.function in SOFTMAX and len(of.arguments) > 1:
+        return WIDE if of.reads[0].shape[of.arguments[1]] > WIDEST else ""
+    if of.function != CONVOLUTION or len(of.arguments) < 9:
+        return ""
+    _, _, _, stride, _, dilation, transposed, _, groups = of.arguments[:9]
+    is_dense = {*stride, *dilation} == {1} and not transposed and groups == 1
+    return WINOGRAD if is_dense and of.reads[1].shape[2:] == (3, 3) else ""

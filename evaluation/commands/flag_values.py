@@ -30,7 +30,8 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
 OTHERS = {
     "optimizer": ("sgd", "momentum", "adam", "adam8bit", "none"),
     "precision": (
-        "auto", "fp32", "tf32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "fp8", "bf16-true", "fp16-true",
+        "auto", "fp32", "tf32", "tf32-cudnn", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "fp8", "bf16-true",
+        "fp16-true",
     ),
     "runtime": ("ideal", "fifo", "run", "torch-pipelining", "megatron"),
     "host": ("none", "eager", "megatron"),

@@ -3,6 +3,7 @@
     word         weights  gradients  master copy  moments of Adam  bytes    as in
     fp32         4        4                       4 + 4            16       plain PyTorch
     tf32         4        4                       4 + 4            16       torch.set_float32_matmul_precision("high")
+    tf32-cudnn   4        4                       4 + 4            16       plain PyTorch on GPUs with TF32
     bf16-mixed   4        4                       4 + 4            16       torch.autocast; "bf16-mixed" of Lightning
     fp16-mixed   4        4                       4 + 4            16       torch.autocast with a GradScaler
     bf16         2        4          4            4 + 4            18       Megatron-LM --bf16: gradients summed in FP32
@@ -38,6 +39,7 @@ class Precision:
     tensors: str = ""  # the type of floating-point tensors of the model and its inputs, by PyTorch's name; "": its own
     autocast: str = ""  # the type of an `autocast` block around the model
     products: str = SINGLE  # the precision of products, if not that of their operands; of FP8 of those with weights
+    of: str = ""  # of which products alone: what their kinds begin with
     has_master: bool = False  # whether the optimizer keeps weights in single precision
     gradients: str = SINGLE  # that of gradients of weights; SINGLE: as the weights
 
@@ -46,6 +48,9 @@ PRECISIONS = {
     AS_IT_IS: Precision(),
     "fp32": Precision(tensors="float32"),
     "tf32": Precision(products="tf32"),
+    "tf32-cudnn": Precision(
+        products="tf32", of="aten.conv"
+    ),  # torch.backends.cudnn.allow_tf32 is set, that of matmul not
     "bf16-mixed": Precision(autocast="bfloat16"),
     "fp16-mixed": Precision(autocast="float16"),
     "bf16": Precision(tensors="bfloat16", has_master=True, gradients="fp32"),
@@ -83,8 +88,11 @@ def in_precision(graph: OpGraph, asked: Precision) -> OpGraph:
             changes &= graph.weight_bytes[np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))] > 0
         else:  # the way of computing products of tensors in single precision
             changes &= np.array([each == SINGLE for each in own])
-        given = zip(own, changes.tolist(), strict=True)
-        graph = replace(graph, precisions=tuple(asked.products if other else each for each, other in given))
+        if asked.of:
+            changes &= np.array([kind.startswith(asked.of) for kind in graph.kinds])
+        if changes.any():
+            given = zip(own, changes.tolist(), strict=True)
+            graph = replace(graph, precisions=tuple(asked.products if other else each for each, other in given))
     if not (asked.has_master and graph.is_training and graph.weight_precisions):
         return graph
     element = np.array([BYTES[each] for each in graph.weight_precisions])

@@ -168,6 +168,21 @@ def test_other_convolutions_are_not(of: OpGraph) -> None:
     assert kernel_kinds(of) == of.kinds
 
 
+@pytest.mark.parametrize(("dimension", "end"), [(-1, ".wide"), (0, "")])
+def test_softmax_over_many_elements_is_wide(dimension: int, end: str) -> None:
+    read = Read((4, 2000), "float32", (4, 2000))
+    softmax = Signature("aten._softmax", (read,), ((4, 2000),), "float32", ({"read": 0}, dimension, False))
+    given = step_of(convolution())
+    kinds = ("aten._softmax", "aten._softmax.grad", "aten.relu")
+    signatures = Signatures((softmax,), np.array([0, -1, -1]), np.array([0, 1, 1, 1]), np.array([-1]))
+    graph = replace(given, kinds=kinds, signatures=signatures, mirror=np.array([-1, 0, -1]))
+    assert kernel_kinds(graph) == (f"aten._softmax{end}", f"aten._softmax{end}.grad", "aten.relu")
+    backward = KindClass(name="backward", kinds=["aten._softmax.grad"], traffic=0.3)
+    wide = KindClass(name="wide", kinds=["aten._softmax.wide"], traffic=0.5)
+    shares = Efficiencies(source="a test", classes=[backward, wide]).of(kernel_kinds(graph)).traffic.tolist()
+    assert shares == [0.5 if end else 1.0, 0.3, 1.0]
+
+
 def test_where_no_class_lists_winograd_it_is_a_convolution() -> None:
     kinds = kernel_kinds(step_of(convolution()))
     typical = load_efficiencies("typical")

@@ -29,8 +29,8 @@ PARAMETERS = LAYERS * WIDTH * WIDTH
 # Bytes of a parameter with Adam: Megatron Core's user guide has 18 for BF16 with gradients in FP32, and 16 for FP32;
 # Rajbhandari et al. (2020), section 3.1, 16 for mixed precision in FP16.
 BYTES_OF_A_PARAMETER = {
-    "auto": 16, "fp32": 16, "tf32": 16, "bf16-mixed": 16, "fp16-mixed": 16, "bf16": 18, "fp16": 16, "fp8": 18,
-    "bf16-true": 8, "fp16-true": 8,
+    "auto": 16, "fp32": 16, "tf32": 16, "tf32-cudnn": 16, "bf16-mixed": 16, "fp16-mixed": 16, "bf16": 18, "fp16": 16,
+    "fp8": 18, "bf16-true": 8, "fp16-true": 8,
 }  # fmt: skip
 GPU = Device("gpu", "gpu", 1e12, 1e12, 1e9, flops_by_precision={"tf32": 4e12, "bf16": 1.6e13, "fp16": 1.6e13})
 
@@ -125,7 +125,21 @@ def test_fp8_is_that_of_products_with_weights_alone() -> None:
 
 def test_a_model_in_single_precision_is_the_same_graph_in_fp32() -> None:
     assert captured("auto").fingerprint == captured("fp32").fingerprint
-    assert len({captured(word).fingerprint for word in PRECISIONS}) == len(PRECISIONS) - 1
+    assert captured("tf32-cudnn").fingerprint == captured("fp32").fingerprint  # no convolution
+    assert len({captured(word).fingerprint for word in PRECISIONS}) == len(PRECISIONS) - 2
+
+
+def test_cudnn_computes_convolutions_alone_in_tf32() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2)).to("meta")
+    example = module, (torch.zeros(2, 3, 8, 8, device="meta"),)
+    graph = captured("tf32-cudnn", example)
+    found = {(kind, precision) for kind, precision in zip(graph.kinds, graph.precisions, strict=True) if "." in kind}
+    assert {kind for kind, precision in found if precision == "tf32"} == {
+        "aten.convolution",
+        "aten.convolution.grad_weight",
+    }
+    assert ("aten.addmm", "") in found
+    assert graph.bytes_accessed.tolist() == captured("fp32", example).bytes_accessed.tolist()
 
 
 def test_the_given_module_stays_as_it_is_and_so_do_the_settings_of_torch() -> None:

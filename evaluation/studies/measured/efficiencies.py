@@ -62,6 +62,7 @@ KINDS = {  # by class
     "batched-product": ["bmm", "baddbmm"],
     "winograd": ["convolution.winograd"],
     "softmax": ["_softmax", "_log_softmax"],
+    "wide-softmax": ["_softmax.wide", "_log_softmax.wide"],
     "softmax-backward": ["_softmax.grad", "_log_softmax.grad"],
     "normalisation": ["native_layer_norm", "native_group_norm", "var_mean"],
     "normalisation-backward": [

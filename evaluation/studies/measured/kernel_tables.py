@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from envs.costs.kernel_kinds import WIDEST
 from evaluation.studies.measured.questions import GPUS
 from evaluation.studies.measured.rows import read
 
@@ -92,8 +93,12 @@ def _single(op: str, shape: list[int]) -> tuple[str, float, float]:
         pixels, weights = ((size + 2 * padding - kernel) // stride + 1) ** 2, channels * outputs * kernel**2
         moved = ELEMENT * (batch * (channels * size**2 + outputs * pixels) + weights)
         return "winograd", 2.0 * batch * pixels * weights, moved
-    kind = {"ln": "normalisation", "softmax": "softmax"}.get(op, "other")
+    kind = {"ln": "normalisation", "softmax": _softmax(shape[-1])}.get(op, "other")
     return kind, 0.0, ELEMENT * math.prod(shape) * (3 if op in ("add", "mul", "div", "pow") else 2)
+
+
+def _softmax(width: int) -> str:
+    return "softmax" if width <= WIDEST else "wide-softmax"
 
 
 def model_kernels(folder: Path) -> Iterator[Kernel]:
@@ -112,7 +117,8 @@ def model_kernels(folder: Path) -> Iterator[Kernel]:
             flops, moved = 2.0 * inner * math.prod(output), ELEMENT * sum(sizes)
         elif kind == "other":
             moved = ELEMENT * sum(map(math.prod, [*inputs, output]))
-        yield Kernel(gpu=gpu, kind=kind, flops=flops, bytes=moved, seconds=row.forward_ms / 1e3, of_model=True)
+        forward = _softmax(output[-1]) if kind == "softmax" else kind
+        yield Kernel(gpu=gpu, kind=forward, flops=flops, bytes=moved, seconds=row.forward_ms / 1e3, of_model=True)
         if row.backward_ms and kind in BACKWARD:
             each = row.backward_ms / 1e3 / BACKWARD[kind]
             yield Kernel(gpu=gpu, kind=f"{kind}-backward", flops=0.0, bytes=moved, seconds=each, of_model=True)
