@@ -83,15 +83,23 @@ def _kept(toy: Path) -> set[str]:
     return {file.name for file in toy.parent.glob("kept/*/*.nb?")}
 
 
-def test_the_first_process_says_once_that_it_compiles_and_a_later_one_says_nothing(toy: Path) -> None:
+def test_the_first_process_says_once_that_it_compiles_and_a_later_one_nothing_until_a_source_changes(toy: Path) -> None:
     out, err = _ended(_started(toy))
     assert out == "40 61"
     assert err.count("\n") == 1
     assert err.startswith(COMPILING)
     assert err.endswith(" s\n")
     kept = _kept(toy)
+    for source in toy.parent.glob("*.py"):
+        source.touch()
     assert _ended(_started(toy)) == ("40 61", "")
     assert _kept(toy) == kept
+    (toy.parent / "other.py").write_text(OTHER.format(constant=3))
+    out, err = _ended(_started(toy))
+    assert out == "40 101", "of the changed text of another source"
+    assert err.startswith(COMPILING)
+    assert len(_kept(toy)) == len(kept)
+    assert not _kept(toy) & kept, "what it replaces is removed"
 
 
 def test_code_that_checks_indices_is_not_that_which_does_not(toy: Path) -> None:
@@ -126,20 +134,6 @@ def test_a_process_waits_for_one_that_compiles_and_says_so(toy: Path) -> None:
     out, err = _ended(waiting)
     assert out == "40 61"
     assert err.startswith(COMPILING)  # the other one ended before it had compiled
-
-
-def test_changed_text_of_any_source_is_compiled_and_what_it_replaces_removed(toy: Path) -> None:
-    _ended(_started(toy))
-    before = _kept(toy)
-    for source in toy.parent.glob("*.py"):
-        source.touch()
-    assert _ended(_started(toy)) == ("40 61", "")
-    (toy.parent / "other.py").write_text(OTHER.format(constant=3))
-    out, err = _ended(_started(toy))
-    assert out == "40 101"
-    assert err.startswith(COMPILING)
-    assert len(_kept(toy)) == len(before)
-    assert not _kept(toy) & before
 
 
 def test_where_nothing_can_be_written_every_process_compiles(toy: Path) -> None:

@@ -21,6 +21,7 @@ from training.runs.run_folder import start_run
 
 BRACKETS = "up[/down][red]:warning:[link=x]"
 CONTROLS = "a\x1b[31m\x1b]0;title\x07\r\x9b2J\u202eb"
+ENCODINGS = ("ascii", "cp932", *(pytest.param(each, marks=pytest.mark.slow) for each in ("latin-1", "cp1252")))
 HTML = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&lt;${x}`$y$"
 
 
@@ -91,7 +92,7 @@ def test_a_terminal_obeys_nothing_that_a_name_says(
     assert not obeyed.search(capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.slow), "cp1252", "cp932"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_terminal_that_is_not_utf_8_is_shown_what_it_can(
     encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

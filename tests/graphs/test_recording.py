@@ -28,7 +28,7 @@ from graphs.op_graph import Call, OpGraph
 from tests.graphs.small_modules import EXPORTED, OTHER_NAMES, RECORDED, Make, Small, X, of, tied
 from tests.graphs.test_joint_graph import SPECS
 
-QUICK = {"gnmt", "layered", "llama", "ptb", "transformer", "transformer_xl", "vit", "wavenet"}  # for torch.export
+QUICK = {"gnmt", "layered", "transformer", "vit", "wavenet"}  # for torch.export
 Tracer = Callable[[nn.Module, tuple[object, ...], dict[str, object]], TracedProgram]
 
 
