@@ -51,7 +51,7 @@ def least_bytes(problem: Problem) -> Plan:
 # ---- plans that are searched -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("devices", [2, 3, 4])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 3, 4])
 @pytest.mark.parametrize(
     ("model", "search"),
     [
