@@ -9,6 +9,7 @@ traces (`graphs.formats.chakra`) are made of both. A call has the same number in
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
 from graphs.op_graph import MOST
 
+_log = logging.getLogger("placelab")
+
 TENSOR, TENSORS = "Tensor", "GenericList[Tensor"  # the types of values that are tensors, as PyTorch writes them
 OBSERVE = (
     "torch.profiler.profile(..., execution_trace_observer=ExecutionTraceObserver().register_callback(FILE)) writes"
@@ -32,6 +35,7 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _CALLS = ("cpu_op", "user_annotation")
 _OPERATOR = re.compile(r"\w+::\w+")  # on a timeline, where autograd's functions are "cpu_op", too
 _ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}  # of others 1
+_LEAST_LOST, _MOST_LOST = 0.01, 0.5  # of the time of kernels, what is worth a warning, and what is too much
 _AGREE = 0.9  # of the calls with the same number in two files, those of the same name, if both are of one run
 
 
@@ -64,7 +68,7 @@ class TracedCall:
     name: str
     parent: int | None
     number: int = 0  # the same in both files
-    schema: str = ""
+    schema: str = ""  # of an operator; the name of a compiled kernel; "" of any other part of a program
     sequence: int = -1  # that of the node of autograd which a forward call makes, or which a backward call runs
     inputs: list[list[Tensor]] = field(default_factory=list)  # by argument
     outputs: list[Tensor] = field(default_factory=list)
@@ -81,8 +85,15 @@ class TracedCall:
         return [tensor for each in self.inputs for tensor in each]
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether it is a kernel of Triton, which writes to some of its arguments, and does not say to which."""
+        return "(" not in self.schema and not self.outputs
+
+    @property
     def changed(self) -> list[Tensor]:
-        """The tensors that it changes, by its schema, "aten::add_(Tensor(a!) self, Tensor other)"."""
+        """The tensors that it may change: by its schema, "aten::add_(Tensor(a!) self, Tensor other)", or all."""
+        if self.is_compiled:
+            return self.read
         parameters = [each for each in self._parameters if each != "*"]
         pairs = zip(self.inputs, parameters, strict=False)
         return [tensor for each, parameter in pairs if "!" in parameter.partition("=")[0] for tensor in each]
@@ -171,8 +182,9 @@ def _observed(node: _Node) -> TracedCall:
     arguments = [
         shape if kind.startswith(TENSOR) else None if value == "<None>" else value for value, kind, shape in rows
     ]
+    schema = about.get("op_schema") or (node.name if about.get("kernel_backend") else "")
     return TracedCall(
-        node.id, node.name, node.ctrl_deps, number, str(about.get("op_schema") or ""), sequence, inputs, outputs,
+        node.id, node.name, node.ctrl_deps, number, str(schema), sequence, inputs, outputs,
         arguments, node.outputs.shapes, start=node.ts / 1e6, seconds=node.inclusive_dur / 1e6,
     )  # fmt: skip
 
@@ -214,7 +226,8 @@ def timed_calls(path: Path) -> list[TracedCall]:
             stack = open_calls[event.tid]
             while stack and stack[-1].start + stack[-1].seconds <= event.ts / 1e6:
                 stack.pop()
-            schema = event.name if _OPERATOR.fullmatch(event.name) else ""
+            is_operator = _OPERATOR.fullmatch(event.name) or event.args.get("kernel_backend")
+            schema = event.name if is_operator else ""
             call = TracedCall(
                 len(calls), event.name, stack[-1].id if stack else None, max(event.number("Record function id"), 0),
                 schema, event.number("Sequence number"), thread=event.tid,
@@ -229,14 +242,30 @@ def timed_calls(path: Path) -> list[TracedCall]:
         by_external.pop(-1, None)
         launched = {each.number("correlation"): each for each in events if each.cat in _LAUNCHES}
         launched.pop(-1, None)
-        for event in (each for each in events if each.cat in _RUN_ON_GPUS):
+        lost = 0.0
+        kernels = [each for each in events if each.cat in _RUN_ON_GPUS]
+        for event in kernels:
             launch = launched.get(event.number("correlation"), event)
             numbers = (each.number("External id", "external id") for each in (event, launch))
             if called := next((by_external[number] for number in numbers if number in by_external), None):
                 called.kernels += event.dur / 1e6
+            else:
+                lost += event.dur / 1e6
+        _check_lost(path, lost, sum(each.dur for each in kernels) / 1e6)
         if not any(call.schema for call in calls):
             raise InputError(f"no operator is called in this timeline; {EXPORT}")
     return calls
+
+
+def _check_lost(path: Path, lost: float, every: float) -> None:
+    """Warn of kernels that no call launched. Raises InputError if they take most of the time, as in CUDA graphs."""
+    if lost > _MOST_LOST * every:
+        raise InputError(
+            f"kernels of {lost:.3g} of {every:.3g} s were launched by no call that the timeline has; record a whole "
+            "step, without CUDA graphs"
+        )
+    if lost > _LEAST_LOST * every:
+        _log.warning("%s: kernels of %.3g of %.3g s were launched by no call that it has; left out", path, lost, every)
 
 
 def _check_times(name: str, start: float, taken: float) -> None:

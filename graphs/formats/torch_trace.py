@@ -4,9 +4,9 @@
   the host counts to the op after them.
 - An edge leads from the op that wrote a tensor's storage last to each op that reads it.
 - Ops called by autograd are of the backward pass, and tied to the forward op whose sequence number they have; those in
-  the first `Optimizer.step` are updates, and tied to what reads the weights that they change. What follows that is left
-  out. Weights are what forward ops read, nothing has written before, and an update changes; all else that is there
-  before the step is held (`graphs.held_tensors`).
+  the first `Optimizer.step` are updates (`graphs.formats.torch_updates`). What follows that is left out. Weights are
+  what forward ops read, nothing has written before, and an update changes; all else that is there before the step is
+  held (`graphs.held_tensors`).
 - With a timeline of the profiler an op takes as long as its kernels or, of a run without any, from its start to that of
   the next one on its thread. Without times it has the FLOPs of the products inside, and the bytes of its tensors.
 - A timeline alone has no tensors: each op follows the one before it, and nothing is sent.
@@ -28,6 +28,7 @@ import numpy as np
 from graphs.formats import name_of
 from graphs.formats.chakra_nodes import Collective, NodeType
 from graphs.formats.torch_nodes import Tensor, TracedCall, observed_calls, timed_calls, with_times
+from graphs.formats.torch_updates import updates_by_weight
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
 from graphs.held_tensors import HeldTensors
@@ -39,6 +40,7 @@ _STEP = "Optimizer.step#"
 _AUTOGRAD = "autograd::engine::evaluate_function"
 _OURS = ("Optimizer.", "[pytorch|", "ProfilerStep#", "## ", "DistributedDataParallel.")
 _ALLOCATES = re.compile(r"aten::(new_)?empty(_like|_strided|_quantized)?")
+_HAS_PRODUCTS = re.compile(r"aten::(_thnn_|_cudnn_|mkldnn_)?(lstm|gru|rnn)|.*attention").match
 _COLLECTIVES = {  # by what is in a name without underscores; the first that fits
     "allreduce": Collective.ALL_REDUCE.name, "reducescatter": Collective.REDUCE_SCATTER.name,
     "allgather": Collective.ALL_GATHER.name, "alltoall": Collective.ALL_TO_ALL.name,
@@ -86,7 +88,7 @@ def load_torch_trace(path: Path, times: Path | None = None) -> OpGraph:
                 "%s is a timeline, which has no tensors: each op follows the one before it, and sends nothing to it",
                 name_of(path),
             )
-        return _Step(name_of(path), calls).graph()
+        return updates_by_weight(_Step(name_of(path), calls).graph())
 
 
 class _Step:
@@ -200,7 +202,7 @@ class _Step:
             in_order, follows, np.array([size_of[storage] for storage in weights]),
             np.array([(op, place) for place, storage in enumerate(weights)
                       for op in sorted(set(read_first[storage]) | set(written[storage]))], np.int64).reshape(-1, 2),
-            np.array(phase), np.array(self._mirrors(phase, weights, read_first)), measured_seconds=seconds,
+            np.array(phase), np.array(self._mirrors(phase)), measured_seconds=seconds,
             held=HeldTensors(
                 np.array([size_of[storage] for storage in held]),
                 np.array([(op, place) for place, each in enumerate(held) for op in read_first[each]], np.int64),
@@ -218,9 +220,6 @@ class _Step:
         if _collective(op.name):
             every = [tensor for each in self.inside[op.id] for tensor in (*each.outputs, *each.read)]
             return [max(every, key=lambda tensor: tensor.bytes)] if every else []
-        if self._phase(op.id) == Phase.UPDATE:
-            read = {tensor.storage for tensor in op.read}
-            return list({tensor.storage: tensor for tensor in op.outputs if tensor.storage not in read}.values())
         return _tensors_written(op)
 
     def _edges(self) -> tuple[set[tuple[int, int]], dict[int, list[int]], dict[int, list[int]]]:
@@ -257,11 +256,8 @@ class _Step:
             phase[consumer] = max(phase[consumer], phase[producer])
         return phase
 
-    def _mirrors(self, phase: Sequence[Phase], weights: Sequence[int], readers: dict[int, list[int]]) -> list[int]:
-        """(ops,) the forward op that each other op is tied to, or -1.
-
-        Optimizers update one weight after the other, or all at once, and change it last.
-        """
+    def _mirrors(self, phase: Sequence[Phase]) -> list[int]:
+        """(ops,) the forward op that each op of the backward pass is tied to; -1 of others."""
         by_sequence, mirror, before = dict[int, int](), [-1] * len(self.ops), -1
         for index, op in enumerate(self.ops):
             if phase[index] == Phase.FORWARD:
@@ -269,12 +265,6 @@ class _Step:
             elif phase[index] == Phase.BACKWARD:
                 numbers = [call.sequence for call in self._around(op) if call.sequence in by_sequence]
                 before = mirror[index] = by_sequence[numbers[0]] if numbers else before
-        reader = {each: next(op for op in readers[each] if phase[op] == Phase.FORWARD) for each in weights}
-        user = -1
-        for index in reversed(range(len(self.ops))):
-            if phase[index] == Phase.UPDATE:
-                changed = [reader[storage] for storage in _written(self.ops[index]) if storage in reader]
-                user = mirror[index] = changed[0] if changed else user
         return mirror
 
     def _around(self, op: TracedCall) -> Iterator[TracedCall]:
@@ -300,6 +290,11 @@ class _Step:
             for op in self.ops
         ]
         flops = np.array([_flops(self.inside[op.id]) for op in self.ops])
+        unknown = sorted(
+            {op.name for op, flop in zip(self.ops, flops, strict=True) if not flop and _HAS_PRODUCTS(op.name)}
+        )
+        if unknown:
+            _log.warning("%s: how many FLOP %s take is not known; they count by their bytes", self.name, unknown)
         return flops, np.minimum(np.where(moved, sizes, traffic), MOST), np.full(len(self.ops), np.nan)
 
 
@@ -321,7 +316,9 @@ def _written(call: TracedCall) -> set[int]:
 
 
 def _tensors_written(call: TracedCall) -> list[Tensor]:
-    """A tensor of each storage that a call writes."""
+    """A tensor of each storage that a call writes: of a compiled kernel the last one that it is given."""
+    if call.is_compiled:
+        return call.read[-1:]
     written = _written(call)
     return list({each.storage: each for each in (*call.outputs, *call.read) if each.storage in written}.values())
 
@@ -337,8 +334,9 @@ def _flops(calls: Sequence[TracedCall]) -> float:
         if call.parent in counted:
             counted.add(call.id)
         elif count is not None and call.name.startswith("aten::"):
+            result = call.shapes[0] if len(call.shapes) == 1 else call.shapes
             try:
-                total += float(count(*call.positional, out_val=call.shapes[0] if call.shapes else []))
+                total += float(count(*call.positional, out_val=result))
             except Exception:  # arguments that are none of such an operator
                 raise InputError(f"{call.name} is called with arguments that it does not take: {call.id}") from None
             counted.add(call.id)

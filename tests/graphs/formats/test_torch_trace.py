@@ -17,7 +17,7 @@ import placelab
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
-from tests.graphs.formats.torch_traces import CALLS, KERNELS, MM, NODES, X, Y, event, node, timeline, trace
+from tests.graphs.formats.torch_traces import CALLS, KERNELS, MM, NODES, X, Y, Z, event, node, timeline, trace
 
 # ---- real ones -------------------------------------------------------------------------------------------------------
 
@@ -83,6 +83,30 @@ def test_a_recorded_step_is_a_training_step(recorded: Recorded, caplog: pytest.L
     assert 32 * 64 * 4 in graph.held_tensors.bytes.tolist()  # the inputs
 
 
+@pytest.mark.parametrize("kind", ["foreach", "fused"])
+def test_an_update_of_all_weights_at_once_is_shared_among_their_users(kind: str, tmp_path: Path) -> None:
+    net, inputs = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 8)), torch.randn(4, 8)
+    optimizer = torch.optim.AdamW(net.parameters(), foreach=kind == "foreach", fused=kind == "fused")
+    for last in (False, True):
+        optimizer.zero_grad()
+        observer = ExecutionTraceObserver().register_callback(str(tmp_path / f"{kind}.json")) if last else None
+        with profile(activities=[ProfilerActivity.CPU], execution_trace_observer=observer):
+            net(inputs).sum().backward()
+            optimizer.step()
+    graph = load_graph(str(tmp_path / f"{kind}.json"))
+    first, second = np.flatnonzero(graph.phase == Phase.UPDATE).tolist()
+    users = [op for op, each in enumerate(graph.kinds) if each == "aten.linear"]
+    assert graph.mirror[[first, second]].tolist() == users
+    share = graph.bytes_accessed[[first, second]] / graph.bytes_accessed[[first, second]].sum()
+    assert share.tolist() == pytest.approx([216 / 416, 200 / 416])
+    for update, user in ((first, users[0]), (second, users[1])):
+        gradients = graph.edges[graph.edges[:, 1] == update, 0]
+        assert graph.output_bytes[gradients].tolist() == [8 * 24 * 4, 4 * (24 if update == first else 8)]
+        assert (graph.mirror[gradients] == user).all()
+    assert 4 * 8 * 4 in graph.held_tensors.bytes.tolist()
+    assert graph.held_tensors.bytes.sum() < 8 * 24 * 4  # no moments
+
+
 def span(path: Path, until: str) -> float:
     """Seconds from the start of the first operator on a timeline to the end of the last one in a part of it."""
     events = [each for each in json.loads(path.read_text())["traceEvents"] if each.get("ph") == "X"]
@@ -110,7 +134,7 @@ def test_a_recorded_step_takes_what_was_measured(recorded: Recorded, alone: bool
 
 # ---- as GPUs give them -----------------------------------------------------------------------------------------------
 
-KINDS = ("aten.linear", "aten.relu_", "aten.exp", "aten.mm", "ALL_REDUCE", "aten.add_")
+KINDS = ("aten.linear", "aten.relu_", "aten.exp", "aten.mm", "ALL_REDUCE", "update")
 SECONDS = [42e-6, 5e-6, 6e-6, 41e-6, 70e-6, 4e-6]
 
 
@@ -127,7 +151,7 @@ def test_kernels_are_those_of_the_op_that_launched_them(tmp_path: Path) -> None:
     assert (graph.weights.tolist(), graph.weight_uses.tolist()) == ([48], [[0, 0], [5, 0]])
     assert graph.held_tensors.bytes.tolist() == [24]
     alone = load_graph(str(times))
-    assert alone.kinds == KINDS
+    assert alone.kinds == (*KINDS[:-1], "aten.add_")
     assert alone.measured_seconds.tolist() == pytest.approx(SECONDS)
     assert alone.edges.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
     assert alone.control.all()
@@ -166,6 +190,49 @@ def test_a_trace_without_times_has_operations_and_bytes(tmp_path: Path) -> None:
     took = placelab.place(path, cluster="p100x2", placer="single_device", groups=None).timeline
     sent = 48 / cluster.bandwidth[0, 1] + cluster.latency[0, 1]
     assert (took.finish - took.start)[4] == pytest.approx(sent)
+
+
+def test_a_compiled_kernel_orders_what_shares_memory_with_it(tmp_path: Path) -> None:
+    """Triton's say no schema: whatever they are given they may write."""
+    fused = node(5, "triton_poi_fused_relu_exp_0", 1, [(Y, [2, 4]), (Z, [8])], backend="triton")
+    nodes = [*NODES[:4], fused, *NODES[7:]]
+    graph = load_graph(str(trace(tmp_path / "step.json", *nodes)))
+    assert graph.kinds == ("aten.linear", "triton_poi_fused_relu_exp_0", *KINDS[3:])
+    assert graph.edges.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    assert graph.output_bytes.tolist() == [32, 32, 48, 48, 0]
+
+
+def test_flops_of_several_results_and_those_that_are_not_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gradients of input and weights take a product each: 2 * 2 * 4 * 3 FLOP at 5 * 5 and 5 * 5 places, by 3 * 3."""
+    image, kernel, out, *made = ((number, number, 0, 1, 4, "cpu") for number in (1, 2, 3, 4, 5))
+    shapes = [[2, 3, 5, 5], [4, 3, 3, 3]]
+    back = node(
+        2, "aten::convolution_backward", 1, [(out, [2, 4, 5, 5]), (image, shapes[0]), (kernel, shapes[1])],
+        list(zip(made, shapes, strict=True)),
+        "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, "
+        "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, "
+        "SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    )  # fmt: skip
+    others: list[Any] = ["<None>", [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]]
+    back["inputs"]["values"] += others
+    back["inputs"]["shapes"] += [[]] * len(others)
+    back["inputs"]["types"] += ["None"] + ["Any"] * (len(others) - 1)
+    recurrent = node(3, "aten::lstm", 1, [(out, [2])], [(kernel, [2])], "aten::lstm(Tensor input) -> Tensor")
+    graph = load_graph(str(trace(tmp_path / "step.json", NODES[0], back, recurrent)))
+    assert graph.flops.tolist() == [2 * 2 * (2 * 4 * 3) * 5 * 5 * 9, 0]
+    assert "how many FLOP ['aten::lstm'] take is not known" in caplog.messages[-1]
+
+
+def test_kernels_of_no_call_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load_graph(str(timeline(tmp_path / "times.json", *CALLS, *KERNELS)))
+    assert any("kernels of 4e-06 of 0.000172 s were launched by no call" in each for each in caplog.messages)
+    captured = event("kernel", "graph", 500, 400, tid=7, correlation=77)
+    with pytest.raises(
+        InputError, match=r"kernels of 0\.000404 of 0\.000572 s were launched by no call .* CUDA graphs"
+    ):
+        load_graph(str(timeline(tmp_path / "times.json", *CALLS, *KERNELS, captured)))
 
 
 # ---- what is none ----------------------------------------------------------------------------------------------------

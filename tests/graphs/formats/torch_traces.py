@@ -17,10 +17,10 @@ def _values(tensors: Tensors) -> dict[str, Any]:
 
 def node(
     number: int, name: str, parent: int, inputs: Tensors = (), outputs: Tensors = (), schema: str = "", *,
-    sequence: int = -1,
+    sequence: int = -1, backend: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """A node of an observer's trace, whose rf_id is its id."""
-    attributes = {"rf_id": number, "seq_id": sequence, "op_schema": schema}
+    attributes = {"rf_id": number, "seq_id": sequence, "op_schema": schema, "kernel_backend": backend}
     return {
         "id": number, "name": name, "ctrl_deps": parent, "inputs": _values(inputs), "outputs": _values(outputs),
         "attrs": [{"name": key, "type": "any", "value": value} for key, value in attributes.items()],
