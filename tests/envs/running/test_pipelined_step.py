@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from envs.expansion.expanded import Role
 from envs.pass_orders import PassKind
@@ -84,15 +83,6 @@ CASES = (
     Case("own: several results", ((0,),), as_pipeline=True),
     *(random_case(seed) for seed in range(examples(6, 2))),
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Of so small models, threads would take most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
