@@ -11,12 +11,14 @@ import pytest
 from evaluation.studies.measured import __main__ as measured
 from evaluation.studies.measured.__main__ import Measured
 from evaluation.studies.measured.findings import Asked, Compared, VariantFindings, all_reduce_table
+from evaluation.studies.measured.models import model_of
 from evaluation.studies.measured.predictions import Prediction, Predictions, all_reduce, together
 from evaluation.studies.measured.questions import cluster_file, question, why_not
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
 from evaluation.studies.measured.variants import VARIANTS, Variant
 from graphs.devices.catalogue import device
 from graphs.files.load import load_cluster
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 
 PLAIN = Variant("as by default")
@@ -63,8 +65,7 @@ def test_a_plan_is_said_by_its_degrees_and_blocks_do_not_count_embedding_and_hea
         ({"zero": "3"}, ""),
         ({"zero": "1", "tp": 2, "dp": 2}, "sharded optimizer or weights next to tensor parallelism"),
         ({"kind": "unet"}, "no such model: unet"),
-        ({"kv_heads": 1}, "grouped-query attention"),
-        ({"attention": "flash (SDPA)"}, "flash attention"),
+        ({"kv_heads": 1, "attention": "flash (SDPA)", "ffn": 20}, ""),
         ({"gpu": "Tesla_P4+Abacus"}, "no data sheet: Abacus"),
         ({"micro_batches": 3}, "uneven micro-batches"),
         ({"recompute": "selective"}, "recomputation of a part of a layer"),
@@ -72,6 +73,49 @@ def test_a_plan_is_said_by_its_degrees_and_blocks_do_not_count_embedding_and_hea
 )
 def test_what_cannot_be_said_has_a_reason(changed: dict[str, Any], reason: str) -> None:
     assert why_not(row(**changed)) == reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "knobs"),
+    [
+        ({}, ""),
+        ({"ffn": 64, "kv_heads": 2, "dropout": "0", "activation": "gelu"}, ""),
+        ({"ffn": 20, "kv_heads": 1}, "inner=20,kv_heads=1"),
+        (
+            {"attention": "unfused, fused softmax", "dropout": "not said", "activation": "gelu, fused with the bias"},
+            "attention=megatron,dropout=0.1",
+        ),
+        (
+            {"attention": "eager", "dropout": "0.1", "activation": "gelu_new", "framework": "PyTorch, transformers"},
+            "attention=eager,dropout=0.1,activation=gelu_new",
+        ),
+        (
+            {"attention": "eager", "activation": "gelu_new", "framework": "PyTorch torch.compile, transformers"},
+            "attention=megatron",
+        ),
+        (
+            {"model": "OPT-1.3B", "activation": "relu", "framework": "PyTorch eager, transformers"},
+            "activation=relu,separate=true",
+        ),
+        ({"model": "OPT-350M", "framework": "Megatron-DeepSpeed", "attention": "flash (triton)"}, "attention=sdpa"),
+    ],
+)
+def test_a_model_is_said_with_the_operations_of_its_framework(changed: dict[str, Any], knobs: str) -> None:
+    spec = "transformer:layers=2,width=16,heads=2,sequence=8,vocabulary=32,tied=true"
+    assert model_of(row(**changed)) == (f"{spec},{knobs}" if knobs else spec)
+    by_name.check("graphs.families", model_of(row(**changed)))
+
+
+def test_models_of_other_families_have_the_knobs_that_these_have() -> None:
+    llama = {"kind": "llama", "ffn": 40, "kv_heads": 1, "attention": "flash (SDPA)", "activation": "swiglu"}
+    sizes = "layers=2,width=16,heads=2,sequence=8"
+    assert model_of(row(**llama)) == f"llama:{sizes},inner=40,vocabulary=32,kv_heads=1,attention=sdpa"
+    bert = row(
+        kind="bert", dropout="0.1", notes="input ids all ones; BertForSequenceClassification: no vocabulary head"
+    )
+    assert model_of(bert) == f"bert:{sizes},dropout=0.1,separate=true,classes=2"
+    for each in (row(**llama), bert):
+        by_name.check("graphs.families", model_of(each))
 
 
 def test_servers_are_those_of_the_stages_in_their_order(tmp_path: Path) -> None:

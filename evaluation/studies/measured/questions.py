@@ -1,6 +1,7 @@
 """Questions: how a measured row is said to placelab, or why it cannot be.
 
-What the sources leave open is assumed here, and nowhere else: which data sheet a GPU's name means, and which network.
+What the sources leave open is assumed here and, of models, in `evaluation.studies.measured.models`: which data sheet
+a GPU's name means, and which network.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from evaluation.studies.measured.models import CHAINS, FAMILIES, model_of
 from evaluation.studies.measured.rows import Row
 from evaluation.studies.measured.variants import Variant
 from graphs.devices.catalogue import catalogue
@@ -35,15 +37,6 @@ NETWORKS = (  # words of the source: link, and whether each device has a card of
     ("4 HDR", "infiniband100", "device"), ("Omni-Path 4 x 100", "infiniband100", "device"),
     ("400 Gbit/s a GPU", "infiniband400", "device"), ("", "100gbe", "server"),
 )  # fmt: skip
-FAMILIES = {
-    "gpt": "transformer:layers={r.layers},width={r.hidden},heads={r.heads},sequence={r.sequence},"
-    "vocabulary={r.vocabulary},tied={tied}",
-    "bert": "bert:layers={r.layers},width={r.hidden},heads={r.heads},sequence={r.sequence}",
-    "llama": "llama:layers={r.layers},width={r.hidden},heads={r.heads},inner={r.ffn},sequence={r.sequence}",
-    "resnet": "resnet:layers={r.layers},image={r.image}",
-    "amoebanet": "amoebanet:layers={r.layers},filters={r.hidden},image={r.image}",
-}
-CHAINS = ("gpt", "bert", "llama")  # of equal blocks; others are cut by their time
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam", "decoupled": "adam",
               "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
 ZEROS = {"FSDP": 3}  # stages of ZeRO that sources name otherwise
@@ -79,12 +72,6 @@ def _reasons(row: Row) -> Iterator[str]:
         yield "context parallelism"
     if row.kind not in FAMILIES:
         yield f"no such model: {row.kind}"
-    if row.kv_heads not in (0, row.heads):
-        yield "grouped-query attention"
-    if "flash" in row.attention:
-        yield "flash attention"
-    if row.kind in ("gpt", "bert") and row.ffn not in (0, 4 * row.hidden):
-        yield "another width of the feed-forward part"
     if unknown := [kind for kind in row.gpu.split("+") if kind not in GPUS]:
         yield f"no data sheet: {unknown[0]}"
     if "selective" in row.recompute or "not said" in row.recompute:
@@ -95,11 +82,8 @@ def _reasons(row: Row) -> Iterator[str]:
 
 def question(row: Row) -> Question:
     """Of a row for which there is no reason not to."""
-    model = FAMILIES[row.kind].format(r=row, tied="true" if row.tied == "yes" else "false")
-    optimizer = OPTIMIZERS.get(_first(row.optimizer), "sgd")
-    return Question(
-        f"{model},batch={row.global_batch}", _precision(row), _placer(row), optimizer, row.phase != "forward"
-    )
+    model, optimizer = f"{model_of(row)},batch={row.global_batch}", OPTIMIZERS.get(_first(row.optimizer), "sgd")
+    return Question(model, _precision(row), _placer(row), optimizer, row.phase != "forward")
 
 
 def _first(text: str) -> str:

@@ -35,7 +35,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int = 0
     vocabulary: int = 0
     tied: str = ""
+    dropout: str = ""
     attention: str = ""
+    activation: str = ""
     image: int = 0
     global_batch: int
     micro_batches: int = 1
@@ -58,6 +60,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     peak_bytes: float = 0.0
     peak_kind: str = ""
+    notes: str = ""
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether `torch.compile` made kernels of its own."""
+        return "compile" in self.framework
 
     @property
     def plan(self) -> str:
@@ -66,7 +74,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         several = "+".join(name for name, degree in degrees.items() if degree > 1)
         if several:
             return several
-        compiled = ", compiled" if "compile" in self.framework else ""
+        compiled = ", compiled" if self.is_compiled else ""
         return ("1 GPU, forward" if self.phase == "forward" else "1 GPU") + compiled
 
     @property

@@ -1,0 +1,62 @@
+"""Models: which model of a family a measured row ran, with the operations that its framework computes it in.
+
+What a source leaves open is decided by its framework, here and nowhere else:
+
+- Dropout that is not said is Megatron-LM's default, 0.1: all such rows ran it, or DeepSpeed's copy of it.
+- Scores that are masked and normalised by one kernel are those of Megatron-LM in half precision. Without that kernel,
+  which takes no float32, and in transformers and NVIDIA's BERT, each step is a kernel.
+- `torch.compile` makes one kernel of what is element by element, so that eager GELU, masks and softmax are one each.
+- BERT, and OPT in transformers, compute queries, keys and values by products of their own, Megatron-LM by a joint one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluation.studies.measured.rows import Row
+
+_SIZES = "layers={r.layers},width={r.hidden},heads={r.heads},sequence={r.sequence}"
+FAMILIES = {
+    "gpt": f"transformer:{_SIZES},vocabulary={{r.vocabulary}},tied={{tied}}",
+    "bert": f"bert:{_SIZES}",
+    "llama": f"llama:{_SIZES},inner={{r.ffn}},vocabulary={{r.vocabulary}}",
+    "resnet": "resnet:layers={r.layers},image={r.image}",
+    "amoebanet": "amoebanet:layers={r.layers},filters={r.hidden},image={r.image}",
+}
+CHAINS = ("gpt", "bert", "llama")  # of equal blocks
+MEGATRONS_DROPOUT = 0.1  # --hidden-dropout and --attention-dropout
+
+
+def model_of(row: Row) -> str:
+    """The spec of its family, without the batch."""
+    sizes = FAMILIES[row.kind].format(r=row, tied="true" if row.tied == "yes" else "false")
+    knobs = _layer_knobs(row) if row.kind in CHAINS else ()
+    return ",".join([sizes, *(f"{key}={value}" for key, value in knobs)])
+
+
+def _layer_knobs(row: Row) -> Iterator[tuple[str, object]]:
+    if row.kind != "llama" and row.ffn not in (0, 4 * row.hidden):
+        yield "inner", row.ffn
+    if row.kv_heads not in (0, row.heads):
+        yield "kv_heads", row.kv_heads
+    if way := _attention(row):
+        yield "attention", way
+    if row.kind == "llama":
+        return
+    if dropout := MEGATRONS_DROPOUT if row.dropout.startswith("not said") else float(row.dropout or 0.0):
+        yield "dropout", dropout
+    if row.activation in ("gelu_new", "relu") and not (row.is_compiled and row.activation == "gelu_new"):
+        yield "activation", row.activation
+    if row.kind == "bert" or ("OPT" in row.model and "transformers" in row.framework):
+        yield "separate", "true"
+    if "no vocabulary head" in row.notes:
+        yield "classes", 2
+
+
+def _attention(row: Row) -> str:
+    """How attention is computed; "" where nothing is said."""
+    if "flash" in row.attention:
+        return "sdpa"
+    if "fused softmax" in row.attention or (row.attention and row.is_compiled):
+        return "megatron"
+    return "eager" if row.attention else ""
