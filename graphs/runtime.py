@@ -5,6 +5,8 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
 - `ideal` is the machine of list scheduling: devices run first what the longest path of ops waits for, and nothing takes
   time but ops and transfers, which overlap wherever data allow it. No program that is known does all of that.
 - `fifo` is the machine of many papers on placement: devices run what has been ready longest.
+- `parallelize` is the loop of a model's own code with `placelab.parallelize`: one process issues PyTorch's order, which
+  devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`).
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
   PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended.
@@ -36,6 +38,7 @@ class Runtime:
     name: str = field(compare=False)  # the spec that `runtime_of` takes
     order: str = LONGEST_PATH
     host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
+    streams: bool = False  # devices run strictly in the order of issue, and copies occupy the devices at both ends
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
     def __post_init__(self) -> None:
@@ -95,6 +98,7 @@ RUNTIMES = {
     for each in (
         IDEAL,
         Runtime("fifo", FIFO),
+        Runtime("parallelize", PROGRAM, HOSTS["eager"], streams=True, sends_at_end=True),
         Runtime("run", host=_PROCESSES),
         Runtime("torch-pipelining", PROGRAM, _PROCESSES, sends_at_end=True),
         Runtime("megatron", PROGRAM, replace(HOSTS["megatron"], per_device=True), sends_at_end=True),

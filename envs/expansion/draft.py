@@ -171,7 +171,7 @@ class Draft:
             set_exchange_pace(graph, given.cluster, placement, tensor, pace)
         host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement)
         collectives = None if host is None else collectives_of(graph, placement, stage, role, tensor)
-        runtime = replace(given.runtime, host=host)
+        runtime = replace(given.runtime, host=host, streams=given.runtime.streams and plan.is_placement)
         expanded = replace(
             given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, runtime=runtime,
             collectives=collectives,

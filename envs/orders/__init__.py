@@ -60,8 +60,8 @@ def priorities_of(
     `op_seconds`, (ops, devices), need not be given. Raises InputError for an unknown rule, and for priorities that are
     not one finite number for each op.
     """
-    if isinstance(order, str):
-        return _by_rule(problem, order or problem.runtime.order, op_seconds)
+    if isinstance(order, str) or problem.runtime.streams:
+        return _by_rule(problem, _rule(problem, order), op_seconds)
     given = np.array(order, np.float64)
     if given.shape != (len(problem.graph),) or not np.isfinite(given).all():
         raise InputError(
@@ -73,7 +73,14 @@ def priorities_of(
 
 def order_name(problem: Problem, order: str | Floats | Ints | Sequence[float]) -> str:
     """How reports name the order of a plan for a problem: the spec of its rule, or `GIVEN`."""
-    return order_spec(order or problem.runtime.order) if isinstance(order, str) else GIVEN
+    if isinstance(order, str) or problem.runtime.streams:
+        return order_spec(_rule(problem, order))
+    return GIVEN
+
+
+def _rule(problem: Problem, order: str | Floats | Ints | Sequence[float]) -> str:
+    """The problem's rule, unless another is named: a loop of the user's own follows no other."""
+    return order if isinstance(order, str) and order and not problem.runtime.streams else problem.runtime.order
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from envs.simulation.compiled import compiled
 from graphs.algorithms.order import ready_first
+from graphs.host import Host
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 
@@ -52,7 +53,8 @@ OUTPUT = np.dtype(
     ]
 )
 EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
-INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32)])  # a data edge: position in `edges`, and what it carries
+INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32), ("producer", np.uint32)])  # a data edge: its position in
+# `edges`, what it carries, and the op that it comes from
 LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
 SERVER = np.dtype(
     [
@@ -75,6 +77,7 @@ class Blueprint(NamedTuple):
     host: bool  # ops start no sooner than a host has issued them
     per_device: bool  # a process of the host for each device
     waits: bool  # which waits for what it is sent
+    streams: bool  # devices run strictly in the order of issue, and copies occupy both ends
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
@@ -99,7 +102,8 @@ class Blueprint(NamedTuple):
         data = np.flatnonzero(~graph.control[order])
         in_start, of_consumers = _by_key(consumer[data], len(graph))
         ops = np.zeros(len(graph), OP)
-        ops["priority"] = priority if len(priority) else 0.0
+        streams = problem.runtime.streams
+        ops["priority"] = priority if len(priority) and not streams else 0.0
         ops["unit"] = graph.units
         ops["inputs"] = np.bincount(consumer, minlength=len(graph))
         ops["out_start"], ops["control_start"], ops["out_end"] = starts[:-1:3], starts[2::3], starts[3::3]
@@ -109,6 +113,7 @@ class Blueprint(NamedTuple):
         edges["consumer"], edges["output"] = consumer, graph.edge_output[order]
         inputs["edge"] = data[of_consumers]
         inputs["output"] = edges["output"][inputs["edge"]]
+        inputs["producer"] = graph.edges[order, 0][inputs["edge"]]
         outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
         outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
         outputs["made_bytes"] = graph.made_bytes
@@ -130,11 +135,11 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
-        host = problem.runtime.host
+        host = _host(problem)
         return cls(
             len(priority) == 0 and host is None, host is not None, host is not None and host.per_device,
-            host is not None and host.per_device and host.waits,
-            bool((servers["per_message"] + servers["per_byte"]).any()), ops, _issue(problem, ops["priority"]),
+            host is not None and host.per_device and host.waits, streams,
+            bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, _issue(problem, priority),
             np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
@@ -142,9 +147,16 @@ class Blueprint(NamedTuple):
         )  # fmt: skip
 
 
+def _host(problem: Problem) -> Host | None:
+    """What issues ops; where devices are streams, the order of issue matters though it may take no time."""
+    host = problem.runtime.host
+    return Host.uniform(0.0) if host is None and problem.runtime.streams else host
+
+
 def _issue(problem: Problem, priority: Floats) -> Records:
     """(ops,) in which order a host issues the ops of its processes, and for how long; none without a host."""
-    graph, host = problem.graph, problem.runtime.host
+    graph, host = problem.graph, _host(problem)
+    priority = priority if len(priority) else np.zeros(len(graph))
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:
         issue["position"][graph.topological_order] = np.arange(len(graph))
@@ -152,7 +164,11 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             rank = np.lexsort((issue["position"], priority)).argsort()
             issue["turn"][ready_first(graph.edges, rank)] = np.arange(len(graph))
         else:
-            issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
+            issue["turn"] = turn = np.minimum(graph.phase, Phase.UPDATE)
+        if problem.runtime.streams:  # a stream that ran an op before what it reads would never end
+            order = ready_first(graph.edges, np.lexsort((issue["position"], priority, turn)).argsort())
+            issue["position"][order] = np.arange(len(graph))
+            issue["turn"][order] = np.maximum.accumulate(turn[order])
         issue["op"] = issue["message"] = host.seconds(graph.phase)
         if host.per_device:
             issue["message"] = host.collective

@@ -7,7 +7,7 @@ import numpy as np
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.issuing import issue_more
-from envs.simulation.queues import push, push_event, withdraw_event
+from envs.simulation.queues import is_more_urgent, push, push_event, withdraw_event
 from envs.simulation.run import STARTING, Run
 
 # what a resource does that runs no task; DUE: it may start one at this instant; UNISSUED: it waits until its next op
@@ -43,6 +43,30 @@ def wait_for_issue(run: Run, where: Index, head: int, tail: int) -> tuple[int, i
     at = run.issued[run.resources[where].first]
     run.resources[where].running = UNISSUED if at < np.inf else IDLE
     return push_event(run.events, head, tail, at, where) if at < np.inf else (head, tail)
+
+
+@inlined
+def make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: float) -> None:
+    """A task that waits for nothing any more is queued, or lets a device look at its stream."""
+    resource = run.resources[where]
+    run.tasks[index].ready = now
+    if blueprint.streams and where < blueprint.op_seconds.shape[1]:
+        if resource.running == IDLE:
+            make_due(run, where)
+        return
+    push(blueprint, run.tasks, resource, index)
+    if resource.running == IDLE:
+        make_due(run, where)
+    elif resource.running == UNISSUED:
+        if resource.first == index:
+            recall(run, where)
+    elif (
+        resource.since >= now
+        and resource.running < DUE
+        and is_more_urgent(run.tasks[index], run.tasks[resource.running])
+    ):
+        resource.since = STARTED  # it is due once, however many become ready
+        add_due(run, where)
 
 
 @subroutine

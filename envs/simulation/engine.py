@@ -30,10 +30,9 @@ from envs.simulation.due import (
     HELD,
     IDLE,
     RECALLED,
-    STARTED,
     UNISSUED,
-    add_due,
     make_due,
+    make_ready,
     recall,
     resume_thread,
     settle,
@@ -42,8 +41,9 @@ from envs.simulation.due import (
 )
 from envs.simulation.issuing import issue_all
 from envs.simulation.memory import allocate, note_peaks, read
-from envs.simulation.queues import is_more_urgent, pop, push, push_event, push_last, withdraw_event
+from envs.simulation.queues import pop, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
+from envs.simulation.streams import lay_out, meet, release, start_in_streams
 from graphs.op_graph import Floats
 
 
@@ -100,6 +100,8 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
 def _begin_issued(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> int:
     """The same with a host: queues are in the order in which it issues."""
     issue_all(blueprint, run)
+    if blueprint.streams:
+        lay_out(blueprint, run)
     for op in range(len(run.order)):
         if run.tasks[op].waiting == 0:
             ended = _make_op_ready(blueprint, run, op, 0.0, ended, memory)
@@ -117,8 +119,12 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             end, op = now, ended
             ended = int(run.tasks[op].next)
             ended = _end_op(blueprint, run, op, run.tasks[op].destination, now, ended, memory)
+        if blueprint.streams:
+            head, tail = start_in_streams(blueprint, run, now, head, tail, memory)
         for i in range(run.counters[STARTING]):
             here = run.due[i]
+            if blueprint.streams and here < devices:
+                continue
             if here == blueprint.free:
                 head, tail = _start_all(blueprint, run, here, now, head, tail, memory)
                 continue
@@ -179,32 +185,13 @@ def _make_op_ready(blueprint: Blueprint, run: Run, op: int, now: float, ended: i
     """Queue an op that waits for nothing any more; one that takes no time has already ended. Returns the new stack."""
     task = run.tasks[op]
     if task.seconds > 0.0:
-        _make_ready(blueprint, run, op, task.destination, now)
+        make_ready(blueprint, run, op, task.destination, now)
         return ended
     task.start = now
     if memory:
         allocate(blueprint, run, op, task.destination)
     task.next = ended
     return op
-
-
-@inlined
-def _make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: float) -> None:
-    resource = run.resources[where]
-    run.tasks[index].ready = now
-    push(blueprint, run.tasks, resource, index)
-    if resource.running == IDLE:
-        make_due(run, where)
-    elif resource.running == UNISSUED:
-        if resource.first == index:
-            recall(run, where)
-    elif (
-        resource.since >= now
-        and resource.running < DUE
-        and is_more_urgent(run.tasks[index], run.tasks[resource.running])
-    ):
-        resource.since = STARTED  # it is due once, however many become ready
-        add_due(run, where)
 
 
 @inlined
@@ -261,7 +248,7 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, e
             output = blueprint.edges[edge].output
             if run.resources[there].sent != output:
                 run.resources[there].sent = output
-                _send(blueprint, run, index, output, here, there, now, memory)
+                _send(blueprint, run, index, edge, here, there, now, memory)
             transfer = run.tasks[run.resources[there].transfer]
             run.served[edge] = transfer.arrivals
             transfer.arrivals = edge
@@ -286,17 +273,20 @@ def _arrive(blueprint: Blueprint, run: Run, op: int, now: float, ended: int, mem
 
 
 @inlined
-def _send(
-    blueprint: Blueprint, run: Run, op: int, output: int, here: int, there: int, now: float, memory: bool
-) -> None:
+def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: int, now: float, memory: bool) -> None:
     """Queue a transfer, or let a multicast one of this output serve one more device, at the pace of the slowest."""
-    link = blueprint.links[here, there]
+    link, output = blueprint.links[here, there], blueprint.edges[edge].output
     channel = run.resources[link.resource]
     multicast = blueprint.servers[link.resource].multicast
     sent = blueprint.outputs[output]
     seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
     index = channel.transfer
-    if multicast and index != NONE and run.tasks[index].output == output:
+    if blueprint.streams:
+        index = run.carried[edge]
+        if memory:
+            run.tensors[op].readers += 1
+        meet(blueprint, run, index, now)
+    elif multicast and index != NONE and run.tasks[index].output == output:
         run.tasks[index].seconds = max(run.tasks[index].seconds, seconds)
     else:
         index = run.counters[TASKS]
@@ -319,7 +309,7 @@ def _send(
             if channel.running == IDLE:
                 make_due(run, link.resource)
         else:
-            _make_ready(blueprint, run, index, link.resource, now)
+            make_ready(blueprint, run, index, link.resource, now)
     run.resources[there].transfer = index
     if memory:
         copy = run.counters[TENSORS]
@@ -340,6 +330,8 @@ def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ende
     edge = task.arrivals
     if blueprint.messages_hold:
         _receive(blueprint, run, index)
+    if blueprint.streams:
+        release(run, index, now)
     while edge != NONE:
         ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
         if blueprint.waits and not blueprint.issue[task.op].is_step:

@@ -88,7 +88,7 @@ class Run(NamedTuple):
     may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
     order: Indices  # (ops,) in which a host issues them; this and what follows is empty without a host
     unsorted: Indices  # (ops,) scratch
-    issued: Floats  # (ops,) seconds at which each has been
+    issued: Floats  # (ops,) seconds at which each has been; with streams (tasks,), copies after ops
     earliest: Floats  # (ops,) seconds before which no thread issues it
     clocks: Floats  # (devices,) seconds at which each thread has issued all so far; where there is one, the first
     charge: Floats  # (ops,) seconds of the thread of its device; this and what follows only with a process for each
@@ -96,6 +96,8 @@ class Run(NamedTuple):
     next_issued: Indices  # (ops,) the op that is issued next on its device
     next_op: Indices  # (devices,) the first op that has not been issued
     owed: Floats  # (devices,) seconds of the thread for messages since its last op
+    carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
+    following: Indices  # (2 tasks,) what comes next in the stream of a device
 
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
@@ -104,7 +106,7 @@ class Run(NamedTuple):
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources, launched = len(blueprint.servers), len(blueprint.issue)
-        processed = launched if blueprint.per_device else 0
+        processed, streamed = launched if blueprint.per_device else 0, tasks if blueprint.streams else 0
         at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 
         def indices(size: int) -> Indices:
@@ -114,9 +116,11 @@ class Run(NamedTuple):
             indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
-            np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched), np.zeros(launched),
-            np.zeros(launched), np.zeros(devices if launched else 0), np.zeros(processed), indices(processed),
-            indices(processed), indices(devices if launched else 0), np.zeros(devices if launched else 0),
+            np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched),
+            np.zeros(max(launched, streamed)), np.zeros(launched), np.zeros(devices if launched else 0),
+            np.zeros(processed), indices(processed), indices(processed), indices(devices if launched else 0),
+            np.zeros(devices if launched else 0), indices(len(blueprint.edges) if streamed else 0),
+            indices(2 * streamed),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

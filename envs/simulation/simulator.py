@@ -89,7 +89,12 @@ class Simulator:
         return self._outcomes(self._time(checked, peak_bytes, threads), peak_bytes)
 
     def run_ordered(self, placements: Placements, priorities: Floats) -> Outcomes:
-        """Time each of (plans, units) placements under its own priorities, (plans, ops), the smaller first."""
+        """Time each of (plans, units) placements under its own priorities, (plans, ops), the smaller first.
+
+        Where devices are streams the order is PyTorch's, whatever the priorities.
+        """
+        if self.problem.runtime.streams:
+            return self.run_batch(placements)
         checked = self.checked(placements)
         seconds, peak_bytes = np.empty(len(checked)), np.empty((len(checked), len(self._memory_bytes)))
         ordered = self._blueprint._replace(fifo=False, ops=self._blueprint.ops.copy())

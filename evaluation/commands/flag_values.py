@@ -33,7 +33,7 @@ OTHERS = {
         "auto", "fp32", "tf32", "tf32-cudnn", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "fp8", "bf16-true",
         "fp16-true",
     ),
-    "runtime": ("ideal", "fifo", "run", "torch-pipelining", "megatron"),
+    "runtime": ("ideal", "fifo", "parallelize", "run", "torch-pipelining", "megatron"),
     "host": ("none", "eager", "megatron"),
     "device": ("cpu", "cuda"),
     "logger": LOGGERS,

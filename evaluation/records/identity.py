@@ -50,7 +50,7 @@ def problem_digits(problem: Problem) -> str:
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
         problem.runtime.order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
         *(() if problem.runtime.host is None else (problem.runtime.host,)),
-        *(("sends at end",) if problem.runtime.sends_at_end else ()),
+        *(rule for rule in ("sends_at_end", "streams") if getattr(problem.runtime, rule)),
     )[:16]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The simulator's rules in plain Python: slow, short, and written from the rules alone. The engine must agree exactly.
 
-Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory, 8 host.
+Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory, 8 host, 9 streams.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Task:
     issued: float = 0.0  # rule 8: no sooner does an op start
     is_free: bool = False  # rule 1: an op that takes no time needs no device
     needs: set[Name] = field(default_factory=set)
+    name: Name = ()
+    ends: tuple[int, ...] = ()  # rule 9: of a copy the devices that it occupies
+    meets: set[int] = field(default_factory=set)  # those of them that have not come to it
     ready: float = -1.0
     start: float = -1.0
     finish: float = -1.0
@@ -55,12 +58,13 @@ def simulate(
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
     order, issued, threads = priorities(problem, op_seconds, priority), [0.0] * len(ops), list[Thread]()
-    if problem.runtime.host is not None:
+    if problem.runtime.host is not None or problem.runtime.streams:
         order, issued, threads = issue(problem, op_seconds, placement, order)
     tasks, sender = make_tasks(problem, op_seconds, placement, order)
     for op in ops:
         tasks["op", op].issued = issued[op]
-    run(tasks, problem.cluster, sender, threads)
+    streams = streams_of(problem, placement, order, tasks, sender) if problem.runtime.streams else {}
+    run(tasks, problem.cluster, sender, threads, streams)
     of_op = [tasks["op", op] for op in ops]
     copies = {copy: (tasks[name].start, tasks[name].finish) for copy, name in sender.items()}
     start, finish = [task.start for task in of_op], [task.finish for task in of_op]
@@ -97,17 +101,16 @@ def issue(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
 ) -> tuple[list[float], list[float], list[Thread]]:
     """Rule 8: of each op how many were issued before it, and when it was issued, unless the threads say that later."""
-    graph, host = problem.graph, problem.runtime.host
-    assert host is not None
+    graph, host, streams = problem.graph, problem.runtime.host or Host.uniform(0.0), problem.runtime.streams
     edges = list(zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True))
     topological = graph.topological_order.tolist()
     kind = [min(phase, 2) for phase in graph.phase.tolist()]
     order: list[int] = []
-    if host.per_device:  # always the most urgent of those whose producers have been issued
+    if host.per_device or streams:  # always the most urgent of those whose producers have been issued
         while len(order) < len(placement):
             left = [op for op in topological if op not in order]
             may = [op for op in left if all(u in order for (u, v), _, _ in edges if v == op)]
-            order.append(min(may, key=lambda op: (priority[op], topological.index(op))))
+            order.append(min(may, key=lambda op: (kind[op] if streams else 0, priority[op], topological.index(op))))
     else:
         order = sorted(range(len(placement)), key=lambda op: (kind[op], priority[op], topological.index(op)))
     steps = [False] * len(placement) if problem.collectives is None else problem.collectives.steps.tolist()
@@ -185,7 +188,8 @@ def make_tasks(
             seconds = float(cluster.latency[source, destination] + size / cluster.bandwidth[source, destination])
             seconds *= float(problem.pace[u]) if output == u and len(problem.pace) else 1.0
             is_free = channel == FREE  # then the transfer has a channel of its own
-            label = -1 if not is_free and cluster.multicast[channel] else destination
+            is_multicast = not is_free and cluster.multicast[channel] and not problem.runtime.streams
+            label = -1 if is_multicast else destination
             needed = sender[output, u, destination] = ("send", output, channel, label)
             gap = 0.0 if is_free else float(cluster.gap[channel])
             where = ("free", len(tasks)) if is_free else ("channel", channel)
@@ -197,23 +201,78 @@ def make_tasks(
     return tasks, sender
 
 
-def run(tasks: dict[Name, Task], cluster: Cluster, sender: dict[Copy, Name], threads: list[Thread]) -> None:
+def streams_of(
+    problem: Problem, placement: Sequence[int], order: list[float], tasks: dict[Name, Task], sender: dict[Copy, Name]
+) -> dict[int, list[Name]]:
+    """Rule 9: what each device does, in the order of issue; a copy is issued before its first reader.
+
+    That of what a backward op makes is issued after it.
+    """
+    graph, streams = problem.graph, {device: list[Name]() for device in range(len(problem.cluster))}
+    rows = zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
+    edges = [(u, v, output) for (u, v), control, output in rows if not control and placement[u] != placement[v]]
+    edges.sort(key=lambda edge: (edge[0], edge[2] != edge[0]))
+    issued = list[Name]()
+    for name, task in tasks.items():
+        task.name = name
+    for op in sorted(range(len(graph)), key=lambda op: order[op]):
+        gradients = [edge for edge in edges if edge[0] == op and graph.phase[op] == 1]
+        for u, v, output in [edge for edge in edges if edge[1] == op] + [(-1, -1, -1)] + gradients:
+            name = sender[output, u, placement[v]] if u >= 0 else ("op", op)
+            if name in issued or tasks[name].is_free:
+                continue
+            issued.append(name)
+            if u < 0:
+                streams[placement[op]].append(name)
+                continue
+            copy, ends = tasks[name], (placement[u], placement[v])
+            copy.issued, copy.order, copy.ends, copy.meets = tasks["op", op].issued, (len(issued), u), ends, set(ends)
+            for end in ends:
+                streams[end].append(name)
+    return streams
+
+
+def reach(
+    tasks: dict[Name, Task], streams: dict[int, list[Name]], free_at: dict[tuple[str, int], float], now: float
+) -> None:
+    """Rule 9: devices that come to a copy wait for it."""
+    for device, names in streams.items():
+        if names and names[0][0] == "send" and max(tasks[names[0]].issued, free_at["device", device]) <= now:
+            tasks[names.pop(0)].meets.discard(device)
+            free_at["device", device] = math.inf
+
+
+def run(
+    tasks: dict[Name, Task], cluster: Cluster, sender: dict[Copy, Name], threads: list[Thread],
+    streams: dict[int, list[Name]],
+) -> None:  # fmt: skip
     """Fill in when each task is issued, ready, starts and finishes."""
     now = 0.0
     free_at: dict[tuple[str, int], float] = {task.resource: 0.0 for task in tasks.values()}
+    free_at |= {("device", device): 0.0 for device in streams}
     ended: set[Name] = set()
     while len(ended) < len(tasks):
         before = set(ended)
         apply_ends(tasks, ended, now)
-        hold_for_messages(tasks, cluster, ended - before, free_at, now)
+        if streams:
+            for name in ended - before:
+                free_at |= {("device", device): now for device in tasks[name].ends}
+            reach(tasks, streams, free_at, now)
+            apply_ends(tasks, ended, now)
+        else:
+            hold_for_messages(tasks, cluster, ended - before, free_at, now)
         for thread in threads:
             thread.issue(tasks, sender, ended)
         waiting = [task for task in tasks.values() if task.ready >= 0 and task.start < 0]
         for resource in free_at:
             queue = [task for task in waiting if task.resource == resource and task.issued <= now]
+            if streams and resource[0] == "device":
+                queue = [task for task in queue if streams[resource[1]][:1] == [task.name]]
             if queue and free_at[resource] <= now:
                 first = min(queue, key=lambda t: (t.order[0], t.ready, t.order[1], t.destination, t.output))
                 first.start, first.finish = now, now + first.seconds
+                if streams and resource[0] == "device":
+                    streams[resource[1]].pop(0)
                 free_at[resource] = first.finish + first.hold
         # what started now and took no time ends in another round of this instant
         if not any(task.finish == now and name not in ended for name, task in tasks.items()):
@@ -227,7 +286,7 @@ def apply_ends(tasks: dict[Name, Task], ended: set[Name], now: float) -> None:
     while known < len(ended):
         known = len(ended)
         for name, task in tasks.items():
-            if task.ready < 0 and task.needs <= ended:
+            if task.ready < 0 and task.needs <= ended and not task.meets:
                 task.ready = now
                 if task.is_free:
                     task.start = task.finish = now

@@ -56,11 +56,12 @@ def cases(
     messages: bool | None = None,
     paced: bool = False,
     host: bool = False,
+    streams: bool = False,
 ) -> Case:
     """In half of the cases messages hold devices, or as given: then sums of seconds are exact, in any order.
 
     Transfers take what their links say unless they are `paced`, as in expanded plans. With a `host` ops are of all
-    phases.
+    phases, and with `streams` devices run strictly in the order in which one issues them, if there is one.
     """
     ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
     messages = draw(st.booleans()) if messages is None else messages
@@ -73,7 +74,12 @@ def cases(
     pace = draw(paces) if paced else []
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
-    if host:
+    if streams:
+        rules, hosted = st.sampled_from(("fifo", "longest_path")), st.none() | hosts(exact=messages)
+        host_of_all = draw(hosted.map(lambda host: host and replace(host, per_device=False)))
+        runtime = replace(IDEAL, order=draw(rules), host=host_of_all, streams=True)
+        problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
+    elif host:
         runtime = replace(IDEAL, host=draw(hosts(exact=messages)))
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
         counts = draw(st.none() | st.lists(st.integers(-1, 2), min_size=ops, max_size=ops))  # -1: no step

@@ -48,6 +48,18 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
 
 
 @thorough
+@given(cases(streams=True))
+def test_the_engine_equals_the_oracle_where_devices_are_streams(case: Case) -> None:
+    simulator = simulator_of(case)
+    outcomes = simulator.run_batch(case.placements)
+    for plan in range(len(case.placements)):
+        expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.problem.runtime.order)
+        check_times(simulator.timeline(case.placements[plan]), expected)
+        assert outcomes.peak_bytes[plan].tolist() == expected.peak_bytes
+        assert starts_without_memory(simulator, case.placements[plan]) == expected.start
+
+
+@thorough
 @given(cases(host=True))
 def test_the_engine_equals_the_oracle_where_a_host_issues_ops(case: Case) -> None:
     simulator = simulator_of(case)

@@ -1,0 +1,143 @@
+"""Streams: devices that run strictly in the order of issue, where a copy occupies the devices at both its ends.
+
+So does `tensor.to(device)` on GPUs: PyTorch puts the copy into the source's stream of work, lets it wait for what was
+issued to the destination before, and lets what is issued there later wait for it (`copy_kernel_cuda`,
+aten/src/ATen/native/cuda/Copy.cu: "two-way barrier"). A copy is issued before the first op that reads it, that of a
+gradient after the op that makes it, as the backward pass of a copy is a copy.
+
+    issued      a(0) b(0) [a to 1] c(1) d(0)
+    gpu:0       aaabbbbb===ddd               d waits for the copy, which waits for b
+    gpu:1               ===ccc
+
+An op that takes no time is in no stream: it ends as soon as what it reads is there.
+"""
+
+from __future__ import annotations
+
+from envs.simulation.blueprint import NONE, Blueprint, Index
+from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.due import HELD, IDLE, make_due, make_ready
+from envs.simulation.issuing import BACKWARD
+from envs.simulation.memory import allocate
+from envs.simulation.queues import push_event, push_last
+from envs.simulation.run import STARTING, TASKS, Run
+
+_MEET = 3  # what a copy waits for: the op, and the streams of both devices
+
+
+@subroutine
+def lay_out(blueprint: Blueprint, run: Run) -> None:
+    """Write the stream of each device, in which entry 2 i is op or copy i, and 2 i + 1 copy i where it arrives."""
+    for edge in range(len(run.carried)):
+        run.carried[edge] = NONE
+    for place in range(len(run.order)):
+        op = run.order[place]
+        here, edges = run.tasks[op].destination, blueprint.ops[op]
+        for i in range(edges.in_start, edges.in_end):
+            given = blueprint.inputs[i]
+            _issue_copy(blueprint, run, given.producer, given.edge, here, run.issued[op])
+        if run.tasks[op].seconds > 0.0:
+            _append(run, here, 2 * op)
+        if blueprint.issue[op].turn == BACKWARD:
+            for edge in range(edges.out_start, edges.control_start):
+                there = run.tasks[blueprint.edges[edge].consumer].destination
+                _issue_copy(blueprint, run, op, edge, there, run.issued[op])
+    for device in range(blueprint.op_seconds.shape[1]):
+        if run.resources[device].first != NONE:
+            make_due(run, device)
+
+
+@subroutine
+def _issue_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index, there: Index, issued: float) -> None:
+    """Issue the copy that an edge from an op reads on a device, unless there is one, or none is needed."""
+    here, edges = run.tasks[op].destination, blueprint.ops[op]
+    if here == there or run.carried[edge] != NONE:
+        return
+    index, output = run.counters[TASKS], blueprint.edges[edge].output
+    run.counters[TASKS] += 1
+    link, sent, task = blueprint.links[here, there], blueprint.outputs[output], run.tasks[index]
+    task.op = op
+    task.output = output
+    task.destination = there
+    task.seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
+    task.priority = index
+    task.waiting = _MEET
+    task.arrivals = task.copies = NONE
+    run.issued[index] = issued
+    for each in range(edges.out_start, edges.control_start):
+        carries = blueprint.edges[each]
+        if carries.output == output and run.tasks[carries.consumer].destination == there:
+            run.carried[each] = index
+    _append(run, here, 2 * index)
+    _append(run, there, 2 * index + 1)
+
+
+@inlined
+def _append(run: Run, where: Index, entry: Index) -> None:
+    resource = run.resources[where]
+    run.following[entry] = NONE
+    if resource.first == NONE:
+        resource.first = entry
+    else:
+        run.following[resource.last] = entry
+    resource.last = entry
+
+
+@subroutine
+def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail: int, memory: bool) -> tuple[int, int]:
+    """Let each device that is due begin the next entry of its stream, or wait. Returns the new window of events."""
+    for i in range(run.counters[STARTING]):
+        here = run.due[i]
+        if here >= blueprint.op_seconds.shape[1]:
+            continue
+        resource = run.resources[here]
+        entry = resource.first
+        resource.running = IDLE
+        if entry == NONE:
+            continue
+        index = entry // 2
+        is_op = index < len(run.order)
+        if is_op and run.tasks[index].waiting > 0:
+            continue
+        at = max(now, resource.since, run.issued[index])
+        if at > now:
+            resource.running = HELD
+            head, tail = push_event(run.events, head, tail, at, here)
+            continue
+        resource.first = run.following[entry]
+        if is_op:
+            resource.running = index
+            run.tasks[index].start = now
+            if memory:
+                allocate(blueprint, run, index, here)
+            head, tail = push_event(run.events, head, tail, now + run.tasks[index].seconds, here)
+        else:
+            resource.running = HELD
+            meet(blueprint, run, index, now)
+    return head, tail
+
+
+@subroutine
+def meet(blueprint: Blueprint, run: Run, index: int, now: float) -> None:
+    """A copy waits for one thing less, and is then queued for its link."""
+    task = run.tasks[index]
+    task.waiting -= 1
+    if task.waiting > 0:
+        return
+    where = blueprint.links[run.tasks[task.op].destination, task.destination].resource
+    if where == blueprint.free:
+        push_last(run.tasks, run.resources[where], index)
+        if run.resources[where].running == IDLE:
+            make_due(run, where)
+    else:
+        make_ready(blueprint, run, index, where, now)
+
+
+@subroutine
+def release(run: Run, index: Index, now: float) -> None:
+    """A copy has ended: the devices at its ends may go on."""
+    task = run.tasks[index]
+    source, destination = run.tasks[task.op].destination, task.destination
+    run.resources[source].since = run.resources[destination].since = now
+    make_due(run, source)
+    make_due(run, destination)

@@ -1,0 +1,113 @@
+"""Devices that run strictly in the order of issue, and copies that occupy both of their ends."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import placelab
+from envs.plans.plan import Plan
+from envs.simulation.simulator import Simulator, simulate
+from evaluation.records.identity import problem_digits
+from graphs.foundation.errors import InputError
+from graphs.host import Host
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+from graphs.runtime import IDEAL, PROGRAM, runtime_of
+from placers.exact import Exact
+from tests.oracle.strategies import Case, cases
+from tests.oracle.test_oracle import brief
+from tests.oracle.toys import toy_cluster, toy_graph
+
+LOOP = runtime_of("parallelize:host=none")
+MODEL, CLUSTER = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "p100:devices=2"
+
+
+def test_a_copy_waits_for_what_was_issued_before_and_is_waited_for() -> None:
+    """A copy of 3 s, before its reader c: otherwise it would start at 3, and d, which does not read it, at 8."""
+    graph = toy_graph([3, 5, 3, 3], [(0, 2), (1, 3)], output_bytes=[3, 0, 0, 0])
+    problem = Problem(graph, toy_cluster(2))
+    assert simulate(problem, Plan.of([0, 0, 1, 0], order=[0, 1, 2, 3])).start.tolist() == [0, 3, 6, 8]
+    found = simulate(replace(problem, runtime=LOOP), Plan.of([0, 0, 1, 0]))
+    assert found.start.tolist() == [0, 3, 11, 11]
+    assert (found.transfers.start.tolist(), found.transfers.finish.tolist()) == ([8], [11])
+
+
+def test_an_op_waits_for_one_that_was_issued_before_it() -> None:
+    """The op c has what it reads at once, and b, which gpu:0 was given first, waits for a."""
+    graph = toy_graph([4, 1, 2], [(0, 1)], output_bytes=[1, 0, 0])
+    problem = Problem(graph, toy_cluster(2))
+    assert simulate(problem, Plan.of([1, 0, 0], order=[0, 1, 2])).start.tolist() == [0, 5, 0]
+    assert simulate(replace(problem, runtime=LOOP), Plan.of([1, 0, 0])).start.tolist() == [0, 5, 6]
+
+
+def test_a_gradient_is_copied_after_the_op_that_makes_it() -> None:
+    """The op w, the gradient of a weight, was issued after it: it waits for the copy of 4 s, too."""
+    phase = np.array([Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD, Phase.BACKWARD])
+    edges = np.array([[0, 1], [1, 2], [2, 3], [2, 4]])
+    graph = OpGraph(
+        "chain", ("f", "g", "g.grad", "g.grad_weight", "f.grad"), ("any",) * 5, np.array([1.0, 1, 2, 3, 1]),
+        np.zeros(5), np.array([1.0, 0, 4, 0, 0]), edges, phase=phase, mirror=np.array([-1, -1, 1, 1, 0]),
+    )  # fmt: skip
+    problem = Problem(graph, toy_cluster(2), "none", runtime=LOOP)
+    assert simulate(problem, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 9, 9]
+
+
+def test_a_host_issues_copies_with_their_readers() -> None:
+    """An op costs its thread 2 s; the copy of 1 s starts when its reader has been issued."""
+    graph = toy_graph([1, 1], [(0, 1)], output_bytes=[1, 0])
+    problem = Problem(graph, toy_cluster(2), runtime=replace(LOOP, host=Host.uniform(2.0)))
+    assert Simulator(problem).timeline([0, 1]).start.tolist() == [2, 7]  # after a, its copy and b have been issued
+
+
+@brief
+@given(cases(streams=True))
+def test_all_ops_run_in_the_order_of_issue(case: Case) -> None:
+    """And no copy is under way while either of its ends runs an op."""
+    timeline = Simulator(case.problem).timeline(case.placements[0])
+    busy = [(timeline.placement[op], timeline.start[op], timeline.finish[op]) for op in range(len(timeline.start))]
+    for source, there, begin, end in zip(
+        timeline.transfers.source, timeline.transfers.destination, timeline.transfers.start, timeline.transfers.finish,
+        strict=True,
+    ):  # fmt: skip
+        assert not any(
+            device in (source, there) and start < end and finish > begin and finish > start
+            for device, start, finish in busy
+            if begin < end
+        )
+
+
+def test_the_order_of_a_plan_is_not_followed() -> None:
+    graph = toy_graph([1, 2, 3], [])
+    problem = Problem(graph, toy_cluster(1), runtime=LOOP)
+    given_order = simulate(problem, Plan.of([0, 0, 0], order=[2, 1, 0]))
+    assert given_order.start.tolist() == [0, 1, 3]
+    assert given_order.order == PROGRAM
+    batch = Simulator(problem).run_ordered([[0, 0, 0]], np.array([[2.0, 1.0, 0.0]]))
+    assert batch.step_seconds.tolist() == [6.0]
+
+
+def test_verbs_plan_for_the_loop() -> None:
+    placed = placelab.place(MODEL, cluster=CLUSTER, placer="round_robin", runtime="parallelize")
+    assert placed.problem.runtime == runtime_of("parallelize")
+    ideal = placelab.simulate(MODEL, placed.plan, cluster=CLUSTER)
+    assert placed.record.step_seconds > ideal.record.step_seconds
+    assert placed.record.order == PROGRAM
+    digits = {problem_digits(replace(placed.problem, runtime=each)) for each in (IDEAL, LOOP, placed.problem.runtime)}
+    assert len(digits) == 3
+
+
+def test_replicas_are_processes() -> None:
+    """Whose sums of gradients are no copies of PyTorch."""
+    placed = placelab.place(MODEL, cluster=CLUSTER, placer="data_parallel", runtime="parallelize")
+    runtime = placed.timeline.problem.runtime
+    assert not runtime.streams
+    assert runtime.host is not None
+    assert runtime.host.per_device
+
+
+def test_exact_refuses_streams() -> None:
+    problem = Problem(toy_graph([1, 1], []), toy_cluster(2), runtime=LOOP)
+    with pytest.raises(InputError, match="exact: what it proves knows no host"):
+        Exact().place(problem, budget=10)
