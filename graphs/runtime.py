@@ -14,6 +14,7 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,8 +47,8 @@ class Runtime:
 
     def with_knobs(self, **knobs: str) -> Runtime:
         """The same but for what is given, as text. Raises InputError as `runtime_of`."""
-        name, own = by_name.parse(self.name)
-        return runtime_of(by_name.spec_of(name, own | knobs)) if knobs else self
+        kind, own = by_name.parse(self.name)
+        return _runtime(kind, own | knobs) if knobs else self
 
 
 def runtime_of(spec: str) -> Runtime:
@@ -55,13 +56,16 @@ def runtime_of(spec: str) -> Runtime:
 
     Raises InputError for an unknown runtime, knob, order or host.
     """
-    kind, knobs = by_name.parse(spec)
+    return _runtime(*by_name.parse(spec))
+
+
+def _runtime(kind: str, knobs: Mapping[str, str]) -> Runtime:
     if kind not in RUNTIMES:
         raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
     base, values = RUNTIMES[kind], dict[str, Any]()
     for knob, text in knobs.items():
         if knob not in _KNOBS:
-            raise InputError(f"{spec!r}: {by_name.unknown('knob', knob, _KNOBS)}")
+            raise InputError(f"{by_name.spec_of(kind, knobs)!r}: {by_name.unknown('knob', knob, _KNOBS)}")
         values[knob] = _value(base, knob, text)
     changed = {knob: knobs[knob] for knob, value in values.items() if value != getattr(base, knob)}
     if "order" in changed:

@@ -37,7 +37,7 @@ def test_the_document_shows_what_the_code_draws() -> None:
 
 
 def test_the_plan_file_in_the_document_is_one(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```json\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    _, text = re.findall(r"```json\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)  # after one that says degrees alone
     (tmp_path / "a.plan.json").write_text(text)
     graph = replace(toy_graph([1, 1, 1], [(0, 1), (1, 2)]), names=("embedding/op", "layers.0/op", "layers.1/op"))
     plan = load_plan(tmp_path / "a.plan.json", Problem(graph, toy_cluster(3))).plan
