@@ -106,6 +106,12 @@ def test_a_model_is_said_with_the_operations_of_its_framework(changed: dict[str,
     by_name.check("graphs.families", model_of(row(**changed)))
 
 
+def test_stages_that_are_said_in_words_have_equally_many_blocks() -> None:
+    given = row(layers=32, pp=4, vp=8, gpus=4, micro_batches=4, stage_layers="8 virtual stages of one layer each")
+    assert "layers=" not in question(given).placer
+    assert "interleaved=8" in question(given).placer
+
+
 def test_models_of_other_families_have_the_knobs_that_these_have() -> None:
     llama = {"kind": "llama", "ffn": 40, "kv_heads": 1, "attention": "flash (SDPA)", "activation": "swiglu"}
     sizes = "layers=2,width=16,heads=2,sequence=8"

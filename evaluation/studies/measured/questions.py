@@ -119,7 +119,8 @@ def _placer(row: Row) -> str:
 
 def _blocks(row: Row) -> str:
     """How many blocks each stage has, if they are not equally many; the source counts embedding and head as well."""
-    counts = [int(each) for each in row.stage_layers.split()] if row.kind in CHAINS else []
+    said = row.stage_layers.split()  # numbers, or in words that all have as many
+    counts = [int(each) for each in said] if row.kind in CHAINS and all(map(str.isdigit, said)) else []
     if len(counts) < 2 or sum(counts) != row.layers + 2:
         return ""
     counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
