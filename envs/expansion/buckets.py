@@ -55,7 +55,7 @@ class Buckets:
 
     @classmethod
     def by_group(cls, layout: Layout, gradients: Ints, group: Ints) -> Buckets:
-        """Buckets of gradients, as `fill` takes them, each of which is in a group of its stage, (gradients,)."""
+        """(gradients,) buckets of gradients, as `fill` takes them, each of one group of its stage."""
         found, of = np.unique(group, return_inverse=True)
         last = np.zeros(len(found), np.int64)
         last[of] = gradients

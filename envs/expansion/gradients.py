@@ -48,7 +48,7 @@ def sum_gradients(draft: Draft, groups: WeightGroups | None = None) -> None:
     if leaves.any():
         own = graph.edge_bytes[number[leaves]] if len(graph.edge_bytes) else np.full(leaves.sum(), np.nan)
         size = np.where(np.isnan(own), shared_bytes(layout, *edges[leaves].T), own)
-        if groups is not None:  # of which each replica has a part
+        if groups is not None:  # each replica holds a part of each group
             size = size / layout.replicas[edges[leaves, 0]]
         _send_to_other_stages(draft, edges[leaves], size, updates, waits)
     gradient, update = edges[~leaves].T

@@ -42,7 +42,7 @@ class ShardedStates:
             op_seconds[work[these]] = self._seconds(parts)[origin[these]]
 
     def _seconds(self, parts: int) -> Floats:
-        """(ops, devices) seconds of one of so many parts of each op."""
+        """(ops, devices) seconds of one of the equal parts of each op."""
         problem, graph = self.layout.problem, self.layout.problem.graph
         part = replace(
             graph, flops=graph.flops / parts, bytes_accessed=graph.bytes_accessed / parts,
@@ -64,7 +64,7 @@ class ShardedStates:
         return stored, self._memory(weight, share), np.stack([work[which], piece], axis=1), weight
 
     def _memory(self, weight: Ints, share: Floats) -> WeightMemory:
-        """What pieces occupy, (pieces,) of which weight each and which share of what is held in parts."""
+        """What pieces occupy, and for each, (pieces,), its weight and its share of what is held in parts."""
         memory, graph = self.layout.problem.weight_memory, self.layout.problem.graph
         total, gradient = memory.bytes[weight], memory.gradient_bytes[weight]
         whole = np.zeros(len(weight))

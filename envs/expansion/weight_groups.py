@@ -42,7 +42,7 @@ class WeightGroups:
         return found.astype(np.float64)
 
     def read_by(self, ops: Ints) -> tuple[Ints, Ints]:
-        """(pairs,) positions in `ops`, and (pairs,) groups of which each, or its forward op, reads weights."""
+        """(pairs,) positions in `ops`, and (pairs,) groups whose weights each, or its forward op, reads."""
         graph = self.layout.problem.graph
         forward = np.where(graph.mirror[ops] >= 0, graph.mirror[ops], ops)
         position, use = equal_pairs(forward, graph.weight_uses[:, 0])

@@ -155,6 +155,6 @@ def _problems(problems: Problem | Sequence[Problem] | None, settings: ProblemSet
 
 def _run_as_asked(problem: Problem, settings: ProblemSettings) -> Problem:
     if not settings.runtime and not settings.order:
-        return problem  # itself, of which something may have been measured
+        return problem  # the same object: measurements are kept by object
     runtime = runtime_of(settings.runtime) if settings.runtime else problem.runtime
     return replace(problem, runtime=runtime.with_knobs(order=settings.order) if settings.order else runtime)

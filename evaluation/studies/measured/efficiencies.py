@@ -174,7 +174,7 @@ def text(of: Efficiencies) -> str:
 
     lines = [
         "# What GPUs reach of their data sheets, by kind of op and size. `other` and `classes` are medians over GPUs,",
-        "# for other devices, and for classes of which a GPU has too few kernels. Attention is ours: no table has it.",
+        "# for other devices, and for classes with too few kernels of a GPU. Attention is estimated: no table has it.",
         f'schema = "{of.schema}"',
         f"version = {of.version}",
         f'source = "{of.source}"',
