@@ -20,6 +20,7 @@ MAY_BE_INFINITE = ("memory_bytes", "collective_bytes_per_second")  # of a device
 HOLDS = (  # of a device
     "launch_seconds", "runner_seconds", "message_seconds", "message_seconds_per_byte", "pass_seconds",
 )  # fmt: skip
+RESERVED = ("reserved_bytes", "fragmentation")  # of a device, too
 
 
 def check_count(name: str, count: int) -> None:
@@ -38,19 +39,21 @@ class Device:
     kind: str  # "gpu" or "cpu"
     flops_per_second: float  # FLOP/s in single precision, of tensors and of products
     bytes_per_second: float  # of its own memory, bytes/s
-    memory_bytes: float  # infinite where it does not matter
+    memory_bytes: float  # all of it; infinite where it does not matter
     launch_seconds: float = 0.0  # the device is held this long after each op that takes time
     runner_seconds: float = 0.0  # and so much longer by what runs a plan: no op time that was measured contains it
     message_seconds: float = 0.0  # the device is held this long for each message that it sends or receives,
     message_seconds_per_byte: float = 0.0  # and so much longer for each byte of the message
     pass_seconds: float = 0.0  # what runs pipelines makes each pass so much longer than its ops
     collective_bytes_per_second: float = np.inf  # what it sends in collectives at most, if its links do more
+    reserved_bytes: float = 0.0  # of its memory that tensors cannot have: of drivers and libraries,
+    fragmentation: float = 0.0  # and of what tensors take, the share that the allocator reserves beyond it
     flops_by_precision: dict[str, float] = field(default_factory=dict, hash=False, kw_only=True)  # "bf16": FLOP/s
 
     def __post_init__(self) -> None:
         for key, least, most in (
             ("flops_per_second", LEAST, FASTEST), ("bytes_per_second", LEAST, FASTEST), ("memory_bytes", 0, MOST),
-            ("collective_bytes_per_second", LEAST, FASTEST), *((key, 0, MOST) for key in HOLDS),
+            ("collective_bytes_per_second", LEAST, FASTEST), *((key, 0, MOST) for key in HOLDS + RESERVED),
         ):  # fmt: skip
             value = getattr(self, key)
             if not (least <= value <= most or (key in MAY_BE_INFINITE and value == np.inf)):
@@ -70,9 +73,14 @@ class Device:
         Peaks in other precisions are, too, since they have no part in plans of graphs in single precision.
         """
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "flops_by_precision"}
-        unsaid = dict.fromkeys(HOLDS[1:], 0.0) | {"collective_bytes_per_second": np.inf}
+        unsaid = dict.fromkeys(HOLDS[1:] + RESERVED, 0.0) | {"collective_bytes_per_second": np.inf}
         shown = (f"{key}={value!r}" for key, value in given.items() if value != unsaid.get(key))
         return f"Device({', '.join(shown)})"
+
+    @property
+    def usable_bytes(self) -> float:
+        """Of its memory, what tensors may take."""
+        return max(self.memory_bytes - self.reserved_bytes, 0.0) / (1 + self.fragmentation)
 
     def peak(self, precision: str) -> float:
         """FLOP/s of products in a precision; those in single precision where no others are known."""
@@ -167,8 +175,15 @@ class Cluster:
 
     @property
     def memory_bytes(self) -> Floats:
-        """(devices,) bytes."""
-        return np.array([device.memory_bytes for device in self.devices])
+        """(devices,) bytes that tensors may take."""
+        return np.array([device.usable_bytes for device in self.devices])
+
+    @property
+    def unreserved(self) -> Cluster:
+        """The same devices with all of their memory for tensors."""
+        if not any(device.reserved_bytes or device.fragmentation for device in self.devices):
+            return self
+        return self.with_each_device(reserved_bytes=0.0, fragmentation=0.0)
 
     @property
     def hold_seconds(self) -> Floats:

@@ -219,7 +219,7 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
         schema="placelab.plan",
         version=VERSION if plan.split else WITHOUT_SPLIT,
         graph=Identity(problem.graph.name, entries.units.graph.fingerprint),
-        cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
+        cluster=Identity(problem.cluster.name, problem.cluster.unreserved.fingerprint),
         plan=section,
         found=PlacerSection(result.placer, result.seed, result.simulations),
         predicted=Predicted(predicted.step_seconds, dict(zip(names, predicted.peak_bytes.tolist(), strict=True))),
@@ -273,7 +273,7 @@ class SavedPlan:
             entries = self._entries(problem)
             parts = ", costs or `groups`" if self.is_of_groups else " or costs, as in another precision"
             _check_same("graph", content.graph, entries.units.graph, parts)
-            _check_same("cluster", content.cluster, problem.cluster)
+            _check_same("cluster", content.cluster, problem.cluster.unreserved)
             if by_degrees := _by_degrees(decided := _decided(content)):
                 return by_degrees(problem)
             plan = _plan(decided, entries, problem.cluster)

@@ -99,10 +99,12 @@ class Timeline:
         sentences = []
         for index, device in enumerate(self.problem.cluster.devices):
             peak = self.peak(index)
-            if peak.total > device.memory_bytes:
+            if peak.total > device.usable_bytes:
+                is_part = device.usable_bytes < device.memory_bytes
+                of_all = f", of {_bytes(device.memory_bytes)} what tensors may take" if is_part else ""
                 parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
                 sentences.append(
-                    f"{device.name} needs {_bytes(peak.total)} of its {_bytes(device.memory_bytes)} "
+                    f"{device.name} needs {_bytes(peak.total)} of its {_bytes(device.usable_bytes)}{of_all} "
                     f"({parts} {_bytes(peak.state)}, activations {peak.parts(_bytes)} at the peak)"
                 )
         return "; ".join(sentences)

@@ -67,6 +67,7 @@ class ProblemOptions(TimingOptions, total=False):
     precision: str
     runtime: str
     host: str
+    reserve: str
     batch: int | None
     training: bool
 
@@ -133,9 +134,9 @@ TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions,
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "precision": AUTO, "batch": None, "training": True, "cost_model": AUTO,
-    "order": AUTO, "runtime": AUTO, "host": AUTO, "objective": "step-time", "micro_batches": None, "seeds": 1,
-    "workers": 1, "cluster_address": "", "robust": False, "journal": None, "plans": None, "data": "", "seed": 0,
-    "limit": 600, "chart": None, "trace": None, "device": "cpu",
+    "order": AUTO, "runtime": AUTO, "host": AUTO, "reserve": "none", "objective": "step-time", "micro_batches": None,
+    "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None, "plans": None, "data": "",
+    "seed": 0, "limit": 600, "chart": None, "trace": None, "device": "cpu",
 }  # fmt: skip
 
 
@@ -189,7 +190,9 @@ def workers_of(options: WorkerOptions) -> Workers:
 
 def of_problem(options: PlanOptions) -> ProblemOptions:
     """Those options that a problem is made with."""
-    return cast("ProblemOptions", {key: value for key, value in options.items() if key != "micro_batches"})
+    return cast(
+        "ProblemOptions", {key: value for key, value in options.items() if key in ProblemOptions.__annotations__}
+    )
 
 
 def tied_into(groups: Groups) -> Grouping:

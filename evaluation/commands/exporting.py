@@ -62,6 +62,7 @@ def export(
         runtime: how plans are run, as `place` takes it.
         order: the rule to simulate under, in place of the plan's own order.
         host: what it costs to issue ops, as `place` takes it.
+        reserve: memory that tensors cannot have, as `place` takes it.
 
     """
     several = to == "chakra"

@@ -35,6 +35,7 @@ OTHERS = {
     ),
     "runtime": ("ideal", "fifo", "parallelize", "run", "torch-pipelining", "megatron"),
     "host": ("none", "eager", "megatron"),
+    "reserve": ("none", "cuda"),
     "device": ("cpu", "cuda"),
     "logger": LOGGERS,
 }  # fmt: skip

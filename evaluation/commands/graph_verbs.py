@@ -212,8 +212,7 @@ def place(
             of each module together, as exports need. 256 unless given, and none for a workload on its own devices.
         optimizer: whose state occupies memory: sgd, momentum, adam or adam8bit; none if weights include all of it.
         precision: that of training: `bf16`, `bf16-mixed`, `fp16`, `tf32` and others; the model's own unless given.
-        batch: samples of a step in place of the model's own; measured times are taken to be in proportion. Of a file
-            that does not say what its own batch is, give it as `FILE:batch=32`.
+        batch: samples of a step, to which measured times are in proportion; a file that says none is `FILE:batch=32`.
         training: plan a whole training step: forward, backward and update; without it, a forward pass.
         micro_batches: equal parts of the batch for a placer that plans such: `--placer gpipe:micro_batches=8`.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
@@ -222,6 +221,7 @@ def place(
         order: in place of the runtime's, which of the ops that are ready a device runs first: `longest_path`,
             `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
         host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `30us`, or `none`.
+        reserve: memory of each GPU that tensors cannot have: `cuda`, as PyTorch usually, `1.5GiB`, `8%`, `1.5GiB+8%`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
             pass; or `max-load`, the load of the busiest device when samples are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
@@ -278,6 +278,7 @@ def fits(
         runtime: how plans are run, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
         host: what it costs to issue ops, as `place` takes it.
+        reserve: memory that tensors cannot have, as `place` takes it.
 
     """
     from evaluation.commands.load_placer import load_placer, with_micro_batches
@@ -314,8 +315,7 @@ def simulate(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         plan: a plan file, as `place --out` writes it or edited by hand.
         cluster: a cluster file or a preset, as `place` takes it.
-        groups: the number of op groups that the plan was made for, which plan files before version 4 need; later ones
-            say where ops go, in whatever groups they were placed.
+        groups: the number of op groups that the plan was made for, which only plan files before version 4 need.
         optimizer: whose state occupies memory, as `place` takes it.
         precision: that of training, as `place` takes it.
         batch: samples of a step, as `place` takes it; the plan may be one for another batch of the same model.
@@ -325,6 +325,7 @@ def simulate(
         runtime: how the plan is run, as `place` takes it.
         order: the rule to simulate the plan under; without it, the plan's own, and the runtime's if it has none.
         host: what it costs to issue ops, as `place` takes it.
+        reserve: memory that tensors cannot have, as `place` takes it.
         objective: what to report in addition to the step time, as `place` takes it, of plans in stages, too.
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.

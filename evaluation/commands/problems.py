@@ -21,6 +21,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.optimizers import check_optimizer
 from graphs.problem import STEP_TIME, Problem
+from graphs.reserve import reserve_of
 from graphs.runtime import Runtime, runtime_of
 from graphs.transforms.batch import check_samples
 
@@ -81,6 +82,7 @@ def asked_problems(
         check_optimizer(optimizer)
     if batch is not None:
         check_samples(batch)
+    reserve = reserve_of(options.get("reserve", "none"))
     load_objective(objective)  # refused here if there is no such objective
     check_cost_model(cost_model)
     runtime = asked_runtime(options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO))
@@ -106,7 +108,8 @@ def asked_problems(
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
-        return [replace(problem, objective=objective, runtime=runtime) for problem in done]
+        done = [replace(problem, objective=objective, runtime=runtime) for problem in done]
+        return done if reserve is None else [replace(each, cluster=reserve.on(each.cluster)) for each in done]
 
     return problems
 

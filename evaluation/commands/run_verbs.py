@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import checked, path_or_none, workers_of
+from evaluation.commands.arguments import checked, of_problem, path_or_none, workers_of
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import InputError
@@ -100,6 +100,7 @@ def compare(
         runtime: how plans are run, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
         host: what it costs to issue ops, as `place` takes it.
+        reserve: memory that tensors cannot have, as `place` takes it.
         objective: what to minimise, as `place` takes it; in JSON the `max-load` is in milliseconds, too.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among; several need the extra `cluster`.
@@ -121,12 +122,7 @@ def compare(
     seeds, workers = range(options["seeds"]), workers_of(options)
     journal, plans = path_or_none(options["journal"]), path_or_none(options["plans"])
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
-    asked = asked_problems(
-        graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
-        precision=options["precision"], cost_model=options["cost_model"], runtime=options["runtime"],
-        order=options["order"], host=options["host"], objective=options["objective"], batch=options["batch"],
-        training=options["training"],
-    )  # fmt: skip
+    asked = asked_problems(graphs, clusters, suite=suite, objective=options["objective"], **of_problem(options))
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(
         chosen, asked(divides_batch(chosen)), budget=budget, seeds=seeds, workers=workers, robust=options["robust"],

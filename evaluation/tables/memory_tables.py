@@ -10,6 +10,7 @@ from rich.text import Text
 
 from evaluation.records.formatting import memory, numbers, seconds, table
 from evaluation.tables.plan_memory import PlanMemory
+from evaluation.tables.reserved import reserved_sentences
 from graphs.problem import Problem
 
 MANY = 6  # devices that a line of a table can hold
@@ -18,7 +19,7 @@ MANY = 6  # devices that a line of a table can hold
 def memory_tables(problem: Problem, plans: Sequence[PlanMemory]) -> RenderableType:
     """Both tables, the sentences of placers that made no plan, and their notes."""
     made = [plan for plan in plans if not plan.refused]
-    tables: list[RenderableType] = [_per_device(problem, made), _fullest(made)] if made else []
+    tables: list[RenderableType] = [_per_device(problem, made), _fullest(problem, made)] if made else []
     refused = [Text(f"{plan.kind}: {plan.refused}", style="yellow") for plan in plans if plan.refused]
     said = [(plan.kind, note.removeprefix(f"{plan.kind.partition(':')[0]}: ")) for plan in made for note in plan.notes]
     notes = [Text(f"{kind}: {note}") for kind, note in said]
@@ -28,7 +29,7 @@ def memory_tables(problem: Problem, plans: Sequence[PlanMemory]) -> RenderableTy
 def _per_device(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
     devices = problem.cluster.devices
     few = len(devices) <= MANY
-    heads = [f"{device.name}\n{memory(device.memory_bytes)}" for device in devices] if few else ["least", "most"]
+    heads = [f"{device.name}\n{memory(device.usable_bytes)}" for device in devices] if few else ["least", "most"]
     found = table(problem.name, Column("plan", no_wrap=True), *numbers(*heads), "fits")
     for plan in plans:
         shown = plan.devices if few else sorted(plan.devices, key=lambda device: device.peak)[:: len(devices) - 1]
@@ -43,11 +44,14 @@ def _per_device(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
     return found
 
 
-def _fullest(plans: Sequence[PlanMemory]) -> Table:
+def _fullest(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
     caption = (
         "Gradients: with the optimizer's state. Activations: with inputs, and of how many of the step's micro-batches. "
-        "In transit: copies of what other devices made, and parts of gradients being summed up. Leave room for "
-        "what is not counted: driver and framework (often 0.5 to 1 GiB of a card), fragmentation, what kernels need."
+        "In transit: copies of what other devices made, and parts of gradients being summed up. "
+    )
+    caption += " ".join(reserved_sentences(problem.cluster)) or (
+        "Leave room for what is not counted: driver and framework (often 0.5 to 1 GiB of a card), fragmentation, what "
+        "kernels need; `--reserve cuda` does."
     )
     heads = numbers("weights", "gradients", "activations", "in transit", "step")
     found = table("On the device with the least room", Column("plan", no_wrap=True), *heads, caption=caption)

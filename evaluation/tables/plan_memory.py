@@ -35,7 +35,7 @@ class DeviceMemory:
             made = max(peak.activations - peak.received, 0.0) + peak.inputs  # not less by rounding
             found.append(
                 cls(
-                    device=device.name, limit=device.memory_bytes, peak=peak.total, weights=weights,
+                    device=device.name, limit=device.usable_bytes, peak=peak.total, weights=weights,
                     state=peak.state - weights, activations=made, received=peak.received, versions=peak.versions,
                     sums=peak.sums, micro_batches=peak.micro_batches,
                 )

@@ -20,6 +20,7 @@ from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.tables.beside_placements import beside_placement
+from evaluation.tables.reserved import reserved_sentences
 from evaluation.tables.split_rows import split_rows, split_summary
 from evaluation.tables.split_table import split_table
 from evaluation.tables.step_chart import StepChart
@@ -48,8 +49,8 @@ def plan_table(
     devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
     for row, device, peak in zip(device_rows(timeline), problem.cluster.devices, timeline.peak_bytes, strict=True):
         name, used, *others = row
-        style = "bold red" if peak > device.memory_bytes else ""
-        devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
+        style = "bold red" if peak > device.usable_bytes else ""
+        devices.add_row(name, _bar(peak / max(device.usable_bytes, 1.0)), Text(used, style=style), *others)
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
     expansion = timeline.expansion
     spent = _spent_table(*(time_rows(summary) if expansion is None else share_rows(timeline)))
@@ -76,7 +77,7 @@ def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for row, device in enumerate(timeline.problem.cluster.devices):
         peak = timeline.peak(row)
-        used = f"{memory(peak.total)} / {memory(device.memory_bytes)}"
+        used = f"{memory(peak.total)} / {memory(device.usable_bytes)}"
         rows.append((device.name, used, memory(peak.state), peak.parts(memory)))
     return rows
 
@@ -141,6 +142,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         else "Nothing is sent between devices.",
         f"Cost model: {timing(timeline.problem)}.",
         *([f"{about}."] if (about := stand_in_remark(timeline.problem)) else []),
+        *reserved_sentences(timeline.problem.cluster),
         *([] if timeline.fits else [f"This plan does not fit: {timeline.overflow()}."]),
     ]
 

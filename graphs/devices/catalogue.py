@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ QUANTITIES = (  # of a device: the key in a file, the field of `Device`, the uni
     ("memory", "memory_bytes", "bytes"), ("launch", "launch_seconds", "seconds"),
     ("runner", "runner_seconds", "seconds"), ("message", "message_seconds", "seconds"),
     ("message_per_byte", "message_seconds_per_byte", "seconds"), ("per_pass", "pass_seconds", "seconds"),
-    ("collectives", "collective_bytes_per_second", "bytes/s"),
+    ("collectives", "collective_bytes_per_second", "bytes/s"), ("reserved", "reserved_bytes", "bytes"),
 )  # fmt: skip
 
 
@@ -62,6 +62,8 @@ class CatalogueDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     message_per_byte: Time = 0.0
     per_pass: Time = 0.0
     collectives: Speed = INFINITE
+    reserved: Size = 0.0
+    fragmentation: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     link: str = ""  # of the catalogue, by which it is usually joined to others of its server
     source: str = ""
 
@@ -122,7 +124,7 @@ def device_of(entry: Any, name: str, place: str) -> Device:
         key: quantity(given, "FLOP/s", f"{place}.flops_by_precision.{key}")
         for key, given in entry.flops_by_precision.items()
     }
-    return Device(name, entry.kind, **quantities, flops_by_precision=peaks)
+    return Device(name, entry.kind, **quantities, fragmentation=entry.fragmentation, flops_by_precision=peaks)
 
 
 @cache

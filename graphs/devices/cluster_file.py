@@ -42,6 +42,8 @@ Or every number, as all clusters are written:
     message_per_byte = "0.5ns"  # and for each byte of it
     per_pass = "1ms"            # what runs pipelines adds to each pass
     collectives = "235GB/s"     # what it sends at most in all-reduces of kind `nccl`; as its links do if it is left out
+    reserved = "1.5GiB"         # of its memory that tensors cannot have, of drivers and libraries; 0 if it is left out,
+    fragmentation = 0.08        # and the share of what tensors take that the allocator reserves beyond it; likewise
 
     [[pairs]]               # one direction
     source = "gpu:0"
@@ -69,7 +71,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from graphs.cluster import FREE, HOLDS, MOST_DEVICES, Cluster, Device, check_count
+from graphs.cluster import FREE, HOLDS, MOST_DEVICES, RESERVED, Cluster, Device, check_count
 from graphs.devices.catalogue import QUANTITIES, Catalogue, catalogue, device_of
 from graphs.devices.forgotten_units import check_units
 from graphs.devices.servers import Cards, Server, cluster_of_servers
@@ -102,6 +104,8 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     message_per_byte: Time = 0.0
     per_pass: Time = 0.0
     collectives: Speed = INFINITE
+    reserved: Size = 0.0
+    fragmentation: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
 class LinkSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -313,11 +317,13 @@ def _content(cluster: Cluster) -> ClusterFile:
 
 
 def _entry(device: Device) -> DeviceEntry:
-    unsaid = dict.fromkeys(HOLDS, 0.0) | {"collective_bytes_per_second": math.inf}
+    unsaid = dict.fromkeys((*HOLDS, *RESERVED), 0.0) | {"collective_bytes_per_second": math.inf}
     given = [each for each in QUANTITIES if getattr(device, each[1]) != unsaid.get(each[1])]
     quantities = {key: _text(getattr(device, name), unit) for key, name, unit in given}
     peaks = {key: _text(peak, "FLOP/s") for key, peak in device.flops_by_precision.items()}
-    return DeviceEntry(name=device.name, kind=device.kind, **quantities, flops_by_precision=peaks)
+    return DeviceEntry(
+        name=device.name, kind=device.kind, **quantities, fragmentation=device.fragmentation, flops_by_precision=peaks
+    )
 
 
 def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> LinkSection:

@@ -16,6 +16,7 @@ from evaluation.studies.measured.predictions import Prediction, Predictions, all
 from evaluation.studies.measured.questions import cluster_file, question, why_not
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
 from evaluation.studies.measured.variants import VARIANTS, Variant
+from graphs.cluster import GIB
 from graphs.devices.catalogue import device
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
@@ -216,6 +217,28 @@ def test_memory_is_that_of_the_fullest_device_or_of_all() -> None:
     assert found.memory().values == pytest.approx((0.5, -0.5))
     assert [each.peak_bytes for each in found.unfit()] == [6.0]
     assert found.cells()[-1] == "1 of 3"
+
+
+def test_a_peak_is_compared_as_it_was_read() -> None:
+    """Tensors alone, with what the allocator reserves, or all that a GPU holds: more of it among several GPUs."""
+    expected = {
+        ("torch max_memory_allocated of the logging rank", 8): 10.0, ("max reserved over ranks", 8): 10.9,
+        ("nvidia-smi, first or last node", 1): 11.4, ("largest device, max_memory (one run apart)", 4): 12.4,
+    }  # fmt: skip
+    for (kind, gpus), read_gib in expected.items():
+        given = compared(1.0, 1.0, peak=10 * GIB, peak_bytes=10 * GIB, peak_kind=kind, gpus=gpus)
+        assert given.memory_error == pytest.approx(read_gib / 10 - 1), kind
+
+
+def test_a_row_that_is_too_long_to_simulate_says_its_peak() -> None:
+    long = row(
+        seconds=9.0, peak_bytes=1e9, global_batch=2 * 64 * 4, micro_batches=64, dp=4, tp=2, pp=2, gpus=16,
+        stage_devices="A+B+C+D | E+F+G+H",
+    )  # fmt: skip
+    short = long.of_memory
+    assert (short.micro_batches, short.dp, short.gpus, short.global_batch) == (4, 2, 8, 2 * 4 * 2)
+    assert (short.stage_devices, short.seconds, short.peak_bytes) == ("A+B | E+F", 0.0, 1e9)
+    assert short.of_memory == short
 
 
 def test_refusals_count_as_not_said() -> None:

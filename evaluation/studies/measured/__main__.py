@@ -90,7 +90,8 @@ class Measured(Study):
 
     def _askable(self) -> list[Row]:
         assert self.data is not None
-        return [row for row in read(self.data / "steps.csv", Row) if not why_not(row)]
+        asked = (row for row in read(self.data / "steps.csv", Row) if not why_not(row))
+        return [row.of_memory if row.blocks > self.blocks and row.peak_bytes else row for row in asked]
 
     def _all_reduces(self) -> list[AllReduce]:
         assert self.data is not None

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from evaluation.studies.measured.predictions import Prediction
-from evaluation.studies.measured.questions import why_not
+from evaluation.studies.measured.questions import as_read, why_not
 from evaluation.studies.measured.rows import AllReduce, Row
 from evaluation.studies.measured.variants import Variant
 
@@ -61,8 +61,9 @@ class Compared(NamedTuple):
 
     @property
     def memory_error(self) -> float:
-        """Of its peak, which may be that of all devices together."""
-        peak = sum(self.said.peaks) if "sum over" in self.row.peak_kind else max(self.said.peaks)
+        """Of its peak as it was read, which may be that of all devices together."""
+        peaks = [as_read(self.row, peak) for peak in self.said.peaks]
+        peak = sum(peaks) if "sum over" in self.row.peak_kind else max(peaks)
         return peak / self.row.peak_bytes - 1
 
     @property

@@ -20,6 +20,7 @@ from evaluation.studies.measured.rows import Row
 from evaluation.studies.measured.variants import Variant
 from graphs.devices.catalogue import catalogue
 from graphs.foundation.files import write_whole
+from graphs.reserve import CUDA
 
 GPUS = {  # as sources call them: the name in the catalogue
     "GH-96": "gh200", "GB200": "gb200", "B200": "b200", "H200": "h200",
@@ -41,6 +42,14 @@ OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam"
               "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
 ZEROS = {"FSDP": 3}  # stages of ZeRO that sources name otherwise
 ORDERS = {"gpipe": "gpipe", "1f1b": "early_backward_a", "interleaved 1f1b": "interleaved"}
+
+
+READINGS = (  # of a peak, words of the source: whether it has what the allocator reserves, and what else a GPU holds
+    ("nvidia-smi", True, True),
+    ("max_memory (", True, True),  # the latter in whole MiB, odd ones too, as nvidia-smi
+    ("reserved", True, False),
+    ("", False, False),
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,13 @@ def question(row: Row) -> Question:
     """Of a row for which there is no reason not to."""
     model, optimizer = f"{model_of(row)},batch={row.global_batch}", OPTIMIZERS.get(_first(row.optimizer), "sgd")
     return Question(model, _precision(row), _placer(row), optimizer, row.phase != "forward")
+
+
+def as_read(row: Row, peak_bytes: float) -> float:
+    """What a row's source would read of a device whose tensors take so many bytes at their peak."""
+    _, reserves, others = next(each for each in READINGS if each[0] in row.peak_kind)
+    besides = CUDA.bytes + (CUDA.between if row.gpus > 1 else 0.0)
+    return peak_bytes * (1 + CUDA.fragmentation * reserves) + besides * others
 
 
 def _first(text: str) -> str:

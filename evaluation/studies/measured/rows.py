@@ -83,6 +83,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.layers * self.gpus * self.micro_batches // self.pp
 
     @property
+    def of_memory(self) -> Row:
+        """The same step with few replicas and micro-batches, which has the same peak and another time."""
+        dp, count = min(self.dp, 2), min(self.micro_batches, 2 * self.pp)
+        servers = ["+".join(stage.split("+")[:dp]) for stage in self.stage_devices.split(" | ")]
+        return msgspec.structs.replace(
+            self, dp=dp, micro_batches=count, gpus=self.gpus // self.dp * dp, seconds=0.0,
+            global_batch=self.global_batch // (self.dp * self.micro_batches) * dp * count,
+            stage_devices=" | ".join(servers),
+        )  # fmt: skip
+
+    @property
     def group(self) -> tuple[str | int, ...]:
         """What plans have in common that are alternatives: model, GPUs and batch."""
         size = (self.layers, self.hidden, self.sequence)

@@ -1,0 +1,58 @@
+"""Reserve: memory of a GPU that no tensor can have, since CUDA and its libraries, or the allocator, hold it.
+
+room for tensors = (memory - reserved bytes) / (1 + fragmentation)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from graphs.cluster import GIB, Cluster
+from graphs.foundation.errors import InputError
+from graphs.foundation.quantities import parse
+
+_FIGURES = re.compile(r"(?P<size>[0-9.]+ *[A-Za-z]+)?(?:(?:^|(?<=B)\+)(?P<share>[0-9]+(?:\.[0-9]+)?)%)?")
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """What each GPU of a cluster reserves."""
+
+    bytes: float
+    fragmentation: float  # share of what tensors take
+    between: float = 0.0  # bytes in addition where there are several GPUs
+
+    def on(self, cluster: Cluster) -> Cluster:
+        """The cluster whose GPUs reserve it, whatever they said before."""
+        is_gpu = [device.kind == "gpu" for device in cluster.devices]
+        size = self.bytes + (self.between if sum(is_gpu) > 1 else 0.0)
+        devices = tuple(
+            replace(device, reserved_bytes=size, fragmentation=self.fragmentation) if reserves else device
+            for device, reserves in zip(cluster.devices, is_gpu, strict=True)
+        )
+        return replace(cluster, devices=devices)
+
+
+# PyTorch on CUDA. A process has a CUDA context, with the kernels that it has run (300 MB and more since CUDA 11.7,
+# which loads them when they are first run; before, above 1 GB), and handles of cuBLAS and cuDNN. A communicator of NCCL
+# has 12 MiB for each channel and neighbour in a ring or a tree: with 24 channels, 0.3 to 0.9 GiB. Of what tensors take
+# at their peak the allocator reserves 9% more, in the median of 32 steps of eight models on an H100: none to 13% of
+# Transformers, 15 to 39% of convolutions (`evaluation/gpu_check/measured/h100.json`).
+CUDA = Reserve(0.5 * GIB, 0.09, 1.0 * GIB)
+
+
+def reserve_of(text: str) -> Reserve | None:
+    """What "cuda", "1.5GiB", "8%" of what tensors take, or "1.5GiB+8%" names; None for "none".
+
+    Raises InputError for anything else.
+    """
+    if text in ("none", "cuda"):
+        return CUDA if text == "cuda" else None
+    match = _FIGURES.fullmatch(text)
+    if match is None or not text:
+        raise InputError(
+            f"reserve {text!r}: expected cuda, none, bytes such as 1.5GiB, a share of what tensors take such as 8%, or "
+            "both, 1.5GiB+8%"
+        )
+    return Reserve(parse(match["size"] or "0B", "bytes"), float(match["share"] or 0) / 100)
