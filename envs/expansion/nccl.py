@@ -5,7 +5,10 @@
 `latency` is that of the links that a part of the sum crosses one after another: up and down a chain through the devices
 of each server, and a binary tree over the servers. Servers are found by their links (`envs.expansion.servers`). Each
 device sends over all of its channels within its server at once, and each server over all of its network cards: as many
-rings as there are links, or trees. A channel that several devices share carries what all of them send.
+rings as there are links, or trees. A ring enters a device from one neighbour and leaves it to another, so that links to
+one neighbour are used no more than those to all others together, unless there is no other. Links that are less than
+half as fast as a device's fastest, as PCIe next to NVLinks, are left out where the others join all devices. A channel
+that several devices share carries what all of them send.
 
 NCCL chooses in the same way among protocols, with other numbers (`src/graph/tuning.cc`, github.com/NVIDIA/nccl): LL
 sends flags with every 8 bytes and waits least, Simple sends large pieces and waits longest. Its estimates rank them;
@@ -25,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.expansion.servers import by_server
-from graphs.cluster import FASTEST, Cluster
+from graphs.algorithms.components import connected_components
+from graphs.cluster import FASTEST, LEAST, Cluster
 from graphs.op_graph import Floats, Ints
 
 
@@ -95,6 +99,7 @@ def route_of(cluster: Cluster, devices: tuple[int, ...]) -> Route:
             between += [(member, other, across) for other in _from(there, place) if len(servers) > 1]
             busiest = max(busiest, share / cluster.devices[devices[member]].collective_bytes_per_second)
     hops = max(map(len, servers)) - 1, math.ceil(math.log2(len(servers)))
+    within = _fast(cluster, devices, within, len(devices) - len(servers))
     pairs = ((count, each) for count, each in zip(hops, (within, between), strict=True) if each)
     counted = [(count, _flows(cluster, devices, each)) for count, each in pairs]
     latency = 2 * sum(count * flows.latency for count, flows in counted)
@@ -130,9 +135,29 @@ def _flows(cluster: Cluster, devices: tuple[int, ...], pairs: list[tuple[int, in
     source, target = source[kept], target[kept]
     channel, bandwidth = cluster.links[source, target], cluster.bandwidth[source, target]
     weight = np.minimum(bandwidth, FASTEST) / np.bincount(channel)[channel]
-    part = share[kept] * weight / np.bincount(source, weight)[source]
+    whole, widest = np.bincount(source, weight), np.zeros(len(cluster))
+    np.maximum.at(widest, source, weight)
+    others = np.bincount(source, weight) - widest[: len(whole)]
+    part = share[kept] * weight / whole[source]
+    turned = np.where(others > 0, np.maximum(whole / (2 * np.maximum(others, LEAST)), 1.0), 1.0)
     latency = float(cluster.latency[source, target].max())
-    return _Flows(channel, ends[kept], part, part / bandwidth, latency)
+    return _Flows(channel, ends[kept], part, part / bandwidth * turned[source], latency)
+
+
+def _fast(
+    cluster: Cluster, devices: tuple[int, ...], pairs: list[tuple[int, int, float]], joined: int
+) -> list[tuple[int, int, float]]:
+    """Pairs whose links are at least half as fast as those of both devices' fastest, if they join as many devices."""
+    if not pairs:
+        return pairs
+    source, target = np.array(devices)[np.array([pair[:2] for pair in pairs])].T
+    fastest = np.zeros(len(cluster))
+    np.maximum.at(fastest, source, cluster.bandwidth[source, target])
+    is_fast = cluster.bandwidth[source, target] >= np.maximum(fastest[source], fastest[target]) / 2
+    group = connected_components(np.stack([source, target], axis=1)[is_fast], len(cluster))
+    if len(cluster) - len(np.unique(group)) < joined:
+        return pairs
+    return [pair for pair, kept in zip(pairs, is_fast.tolist(), strict=True) if kept]
 
 
 def _servers(cluster: Cluster, devices: tuple[int, ...]) -> list[list[int]]:

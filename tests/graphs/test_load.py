@@ -209,7 +209,7 @@ def test_every_cluster_with_a_knob_for_devices_has_the_short_form() -> None:
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ("v100x9", "v100: devices is 9; expected 1 to 4"),
+        ("v100x9", "v100: devices is 9; expected 1 to 8"),
         ("p10x4", "unknown cluster 'p10x4'; did you mean 'p100'"),
         ("p100x", "unknown cluster 'p100x'; did you mean 'p100'"),
         ("p100xtwo", "unknown cluster 'p100xtwo'"),

@@ -139,18 +139,16 @@ class Product(torch.nn.Module):
 def all_reduce(each: AllReduce, variant: Variant, folder: Path) -> Prediction:
     """What an all-reduce of a size in `SIZES` takes between the devices of a server."""
     width = round((each.bytes / 4) ** 0.5)  # of a layer with so many bytes of weights
-    link = "NVLink3" if each.gpu == "A100" else "NVLink2"
-    gpu = "A100-SXM-80GB" if each.gpu == "A100" else "V100-SXM2-16GB"
     server = Row(
-        id="", source=each.source, use="", kind="", model="", phase="", precision="", gpu=gpu, gpus=each.gpus,
-        global_batch=1, intra_link=link,
+        id="", source=each.source, use="", kind="", model="", phase="", precision="", gpu="A100-SXM-80GB",
+        gpus=each.gpus, global_batch=1, intra_link="NVLink3",
     )  # fmt: skip
+    cluster = cluster_file(server, variant, folder) if each.gpu == "A100" else f"v100:devices={each.gpus}"  # of a DGX-1
     placer = f"data_parallel:micro_batches=1,bucket_bytes={BUCKET},all_reduce={variant.all_reduce}"
     with torch.device("meta"):
         model = Product(width), (torch.zeros(each.gpus, width),)
     placed = place(
-        model, cluster=cluster_file(server, variant, folder), placer=placer,
-        budget=0, groups=None, optimizer="sgd", **variant.place,
+        model, cluster=cluster, placer=placer, budget=0, groups=None, optimizer="sgd", **variant.place,
     )  # fmt: skip
     sent = placed.timeline.transfers  # of nothing else
     seconds = float(sent.finish.max() - sent.start.min())

@@ -26,10 +26,6 @@ from tests.envs.expansion.test_divided_bytes import columns_and_rows, moved_byte
 
 MEASURED = Path(os.environ.get("PLACELAB_MEASURED", "measured")) / "collectives.csv"
 MIB = 2.0**20
-# NVLinks that rings through the first GPUs of a DGX-1 with V100 pass one after another, by how many GPUs there are, as
-# `nvidia-smi topo -m` joins them: GPU 4 has two links to GPU 0 and one each to GPUs 5 and 6, so that among six GPUs,
-# where rings enter it by one neighbour and leave it by another, two pass.
-V100_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
 CLUSTERS = (
     "dgx_a100:servers=1,devices=2",
     "dgx_a100:servers=1,devices=8",
@@ -38,6 +34,7 @@ CLUSTERS = (
     "dgx_h100",
     "v100:devices=3",
     "v100:devices=4",
+    "v100:devices=6",
     "v100_servers:servers=2,devices=4",
     "p100_switches",
     "p100x4",
@@ -48,11 +45,7 @@ CLUSTERS = (
 
 def measured_on(gpu: str, count: int) -> Cluster:
     """What vTrain's tables were measured on: A100 behind NVSwitch, or the first V100 of a DGX-1."""
-    if gpu == "A100":
-        return load_cluster(f"dgx_a100:servers=1,devices={count}")
-    nvlinks = link("nvlink2")  # six of a GPU
-    level = Level(count, nvlinks.bandwidth / 6 * V100_RINGS[count], nvlinks.latency_seconds, "device")
-    return hierarchical("DGX-1", device("v100"), (level,))
+    return load_cluster(f"dgx_a100:servers=1,devices={count}" if gpu == "A100" else f"v100:devices={count}")
 
 
 # ---- what was measured -----------------------------------------------------------------------------------------------
@@ -98,14 +91,29 @@ def test_between_two_servers_they_are_within_a_fifth_of_those_published(mebibyte
     assert said == pytest.approx(seconds, rel=0.2)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_the_preset_of_unequal_nvlinks_is_as_fast_as_its_rings(count: int) -> None:
-    """Some pairs of it have one NVLink, others two: all links of the device with the fewest count."""
-    preset, rings = load_cluster("v100:devices=4"), measured_on("V100", count)
+@pytest.mark.parametrize(("count", "rings"), [(2, 1), (3, 2), (4, 4), (5, 2), (6, 2), (7, 4), (8, 6)])
+def test_rings_of_a_dgx_1_pass_as_many_nvlinks_as_enter_and_leave_each_gpu(count: int, rings: int) -> None:
+    """As `nvidia-smi topo -m` joins its GPUs: among five, GPU 4 has two links, both to GPU 0; among six one more, to 5.
+
+    A ring that enters it from GPU 5 leaves it to GPU 0, so that two pass. PCIe next to NVLinks is not used.
+    """
+    nvlinks = link("nvlink2")  # six of a GPU
+    level = Level(count, nvlinks.bandwidth / 6 * rings, nvlinks.latency_seconds, "device")
+    alike, preset = hierarchical("DGX-1", device("v100"), (level,)), load_cluster("v100:devices=8")
     for size in (MIB, 64 * MIB):
-        assert all_reduce_seconds(preset, range(count), size) == pytest.approx(
-            all_reduce_seconds(rings, range(count), size), rel=1e-12
-        )
+        said = all_reduce_seconds(preset, range(count), size)
+        assert said == pytest.approx(all_reduce_seconds(alike, range(count), size), rel=1e-12)
+        assert said == all_reduce_seconds(load_cluster(f"v100:devices={count}"), range(count), size)
+
+
+def test_slow_links_within_a_server_carry_what_no_others_join() -> None:
+    """Two servers of three GPUs, of which NVLink joins two: what the third needs goes over its two PCIe links."""
+    server, place = np.divmod(np.arange(6), 3)
+    bandwidth = np.where(server[:, None] == server, 12e9, 10e9)
+    bandwidth[(server[:, None] == server) & (place[:, None] + place == 1)] = 48e9
+    devices = load_cluster("p100x8").devices[:6]
+    cluster = Cluster("pairs and one", devices, np.full((6, 6), 1e-5), bandwidth, np.arange(36).reshape(6, 6))
+    assert all_reduce_seconds(cluster, range(6), 1e9) == pytest.approx(34e-6 + 1e9 * 4 / 3 / 24e9 / 0.87, rel=1e-12)
 
 
 # ---- the formula -----------------------------------------------------------------------------------------------------
