@@ -13,6 +13,12 @@ by a network (`graphs.devices.servers`):
     link = "nvlink3"
     count = 2                                 # two such servers
 
+    [[servers]]
+    devices = ["titan-rtxx8"]
+    link = "pcie3x16"
+    root = "pcie3x16"                         # all that goes through the host's memory shares a link, the PCIe root, or
+    roots = 2                                 # half of the devices does; if it is left out, no device waits for another
+
     [network]
     link = "10gbe"                            # a server may have a slower or faster one: network = "1gbe"
     cards = "server"                          # one network card for each server, the default, or for each "device"
@@ -146,6 +152,8 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     devices: Annotated[list[Annotated[str, _DEVICES]], msgspec.Meta(min_length=1)]
     link: str = ""
     network: str = ""
+    root: str = ""
+    roots: Annotated[int, msgspec.Meta(ge=1)] = 1
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_DEVICES)] = 1
 
 
@@ -212,7 +220,7 @@ def _of_servers(content: ClusterFile, name: str) -> Cluster:
     for i, entry in enumerate(content.servers):
         with located(f"servers[{i}]"):
             joined = entry.network or (network.link if network else "")
-            servers += [Server.of(known, entry.devices, entry.link, joined)] * entry.count
+            servers += [Server.of(known, entry.devices, entry.link, joined, entry.root, entry.roots)] * entry.count
     return cluster_of_servers(name, servers, network.cards if network else "server")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.expansion.nccl import all_reduce_seconds
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import catalogue, device, link
 from graphs.devices.cluster_file import load_cluster_file, save_cluster
@@ -102,6 +103,26 @@ def test_lanes_narrower_than_the_network_are_what_a_transfer_waits_for() -> None
     assert cards.channel[0, 2] != cards.channel[0, 1]
 
 
+def test_what_goes_through_the_host_shares_its_roots(tmp_path: Path) -> None:
+    """Of eight cards of a measured server four pairs send 24.5 GB/s together, and one pair alone 10.8 (Sailor)."""
+    file = tmp_path / "titans.cluster.toml"
+    file.write_text(
+        '[[servers]]\ndevices = ["titan-rtxx8", "t4@pcie3x4"]\nlink = "pcie3x16"\nroot = "pcie3x16"\nroots = 2\n'
+        'count = 2\n[network]\nlink = "100gbe"\n'
+    )
+    cluster, lane = load_cluster_file(file), link("pcie3x16")
+    channel = cluster.channel
+    assert channel[0, 1] == channel[4, 8] != channel[5, 1] == channel[7, 2]  # five of nine devices at the first root
+    assert channel[8, 1] not in (channel[0, 1], channel[5, 1])  # its own lanes are narrower
+    assert channel[9, 10] != channel[0, 1]  # of another server
+    assert cluster.bandwidth[0, 5] == lane.bandwidth
+    alone = cluster_of_servers("alone", [Server.of(catalogue(), ["titan-rtxx8"], "pcie3x16", root="pcie3x16", roots=2)])
+    assert all_reduce_seconds(alone, range(8), 1e9) == pytest.approx(
+        34e-6 + 4 * 2 * 7 / 8 * 1e9 / lane.bandwidth / 0.87, rel=1e-12
+    )
+    assert all_reduce_seconds(alone, range(4, 6), 1e9) == pytest.approx(34e-6 + 2e9 / lane.bandwidth / 0.87, rel=1e-12)
+
+
 @pytest.mark.parametrize(("cards", "shared"), [("server", "group"), ("device", "device")])
 def test_equal_servers_are_what_levels_make(cards: str, shared: str) -> None:
     servers = [Server.of(catalogue(), ["v100x4"], "nvlink2", "25gbe")] * 3
@@ -180,6 +201,12 @@ def test_what_names_nothing_is_refused_in_a_sentence(spec: str, sentence: str) -
             'link = "10gbe"\ncards = "rack"',
             "network.cards: unknown value 'rack'; there are: ",
         ),
+        (
+            'link = "nvlink3"',
+            'link = "nvlink3"\nroot = "pcie3x16"\nroots = 3',
+            r"servers\[1\]: a server has 2 devices and 3 roots",
+        ),
+        ('link = "nvlink3"', 'link = "nvlink3"\nroots = 2', r"servers\[1\]: it has 2 roots, and nothing says how fast"),
         ('link = "nvlink3"', 'link = "nvlink3"\ncount = 0', r"servers\[1\].count: expected a whole number >= 1, got 0"),
         (
             'link = "nvlink3"',
