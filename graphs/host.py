@@ -58,10 +58,18 @@ class Collectives:
         return Collectives(self.launches[kept], self.steps[kept])
 
 
-# In PyTorch without compilation an op costs 35 us: of Megatron-LM on A100, whose layers take 3.0 to 3.5 ms for each
-# micro-batch however little they compute (read off the measured steps of vTrain; Bang et al., MICRO 2024).
-# Megatron-LM's processes wait for what they are sent (`torch.cuda.synchronize` in its `p2p_communication.py`).
-HOSTS = {"eager": Host.uniform(35e-6), "megatron": Host.uniform(45e-6, waits=True)}
+# Seconds of ops: of `eager` the medians of the small models in `evaluation/gpu_check/measured/h100.md` (PyTorch 2.11,
+# Python 3.12; an op of the backward pass costs more, since autograd's nodes are one or two of them); of `megatron` read
+# off half of vTrain's steps of Megatron-LM on A100 (Bang et al., MICRO 2024), in the same ratio: layers there take 3.0
+# to 3.5 ms for each micro-batch however little they compute. Of updates: fused Adam takes a processor 5.5 us for each
+# weight. Of collectives: to enqueue one in NCCL takes PyTorch 10 to 30 us. `compiled` is of captured CUDA graphs, as
+# `torch.compile(mode="reduce-overhead")` makes them: 3.4 us for a kernel of 2.9 us (Gray, "Getting Started with CUDA
+# Graphs", NVIDIA 2019). Megatron-LM waits for what it is sent: `torch.cuda.synchronize` in its `p2p_communication.py`.
+HOSTS = {
+    "eager": Host(44e-6, 54e-6, 5e-6, 30e-6),
+    "megatron": Host(50e-6, 60e-6, 5e-6, 30e-6, waits=True),
+    "compiled": Host.uniform(0.5e-6),
+}
 
 
 def host_of(text: str) -> Host | None:

@@ -34,7 +34,7 @@ OTHERS = {
         "fp16-true",
     ),
     "runtime": ("ideal", "fifo", "parallelize", "run", "torch-pipelining", "megatron"),
-    "host": ("none", "eager", "megatron"),
+    "host": ("none", "eager", "megatron", "compiled"),
     "reserve": ("none", "cuda"),
     "device": ("cpu", "cuda"),
     "logger": LOGGERS,

@@ -220,7 +220,7 @@ def place(
         runtime: how plans are run: `ideal`, unless given, `parallelize`, `megatron` ...; with knobs, `run:host=30us`.
         order: in place of the runtime's, which of the ops that are ready a device runs first: `longest_path`,
             `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
-        host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `30us`, or `none`.
+        host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `compiled`, `30us`, or `none`.
         reserve: memory of each GPU that tensors cannot have: `cuda`, as PyTorch usually, `1.5GiB`, `8%`, `1.5GiB+8%`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
             pass; or `max-load`, the load of the busiest device when samples are pipelined.

@@ -161,7 +161,9 @@ def test_hosts_are_said_by_name_or_by_time() -> None:
     assert host_of("eager") == HOSTS["eager"]
     assert host_of("30us") == Host.uniform(30e-6)
     assert host_of("none") is None
-    with pytest.raises(InputError, match=r"host 'fast': expected eager, megatron, none, or the time .* such as 30us"):
+    with pytest.raises(
+        InputError, match=r"host 'fast': expected eager, megatron, compiled, none, or the .* such as 30us"
+    ):
         host_of("fast")
     with pytest.raises(InputError, match=r"a host takes -1.0 seconds to issue an op \(forward\)"):
         Host.uniform(-1.0)

@@ -29,7 +29,7 @@ VARIANTS = (
     Variant("as by default"),
     Variant("typical shares", TYPICAL),
     Variant("typical shares, 35 us a launch", TYPICAL, device={"launch": "35us"}),
-    Variant("typical shares, a host of 35 us an op", {**TYPICAL, "host": "eager"}),
+    Variant("typical shares, a host as Megatron-LM's", {**TYPICAL, "host": "megatron"}),
     Variant("measured shares", MEASURED),
-    Variant("measured shares, a host of 35 us an op", {**MEASURED, "host": "eager"}),
+    Variant("measured shares, a host as Megatron-LM's", {**MEASURED, "host": "megatron"}),
 )
