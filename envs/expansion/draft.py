@@ -170,7 +170,8 @@ class Draft:
         if by_nccl:
             set_exchange_pace(graph, given.cluster, placement, tensor, pace)
         host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement)
-        collectives = None if host is None else collectives_of(graph, placement, stage, role, tensor)
+        has_processes = host is not None and host.per_device
+        collectives = collectives_of(graph, placement, stage, role, tensor) if has_processes else None
         runtime = replace(given.runtime, host=host, streams=given.runtime.streams and plan.is_placement)
         expanded = replace(
             given, graph=graph, op_seconds=op_seconds, memory=memory, pace=pace, runtime=runtime,

@@ -37,7 +37,7 @@ ISSUE = np.dtype(
         ("turn", np.uint32),  # the smaller is issued first, whatever the priority
         ("position", np.uint32),  # in a topological order: of equal priorities the smaller is issued first
         ("op", np.float64),  # seconds of a thread for the op, if it takes time
-        ("message", np.float64),  # and for each message that it sends
+        ("message", np.float64),  # of a process for each device, for each message that it sends
         ("collectives", np.float64),  # and for collectives, whether it takes time or not
         ("is_step", np.bool_),  # its messages are a collective's, and no launches of their own
     ],
@@ -169,9 +169,8 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             order = ready_first(graph.edges, np.lexsort((issue["position"], priority, turn)).argsort())
             issue["position"][order] = np.arange(len(graph))
             issue["turn"][order] = np.maximum.accumulate(turn[order])
-        issue["op"] = issue["message"] = host.seconds(graph.phase)
-        if host.per_device:
-            issue["message"] = host.collective
+        issue["op"] = host.seconds(graph.phase)
+        issue["message"] = host.collective
         if (collectives := problem.collectives) is not None:
             issue["collectives"] = collectives.launches * host.collective
             issue["is_step"] = collectives.steps

@@ -38,11 +38,28 @@ def recall(run: Run, where: Index) -> None:
 
 
 @subroutine
-def wait_for_issue(run: Run, where: Index, head: int, tail: int) -> tuple[int, int]:
-    """A device waits until its next op is issued, or until its thread can issue that. Returns the window of events."""
-    at = run.issued[run.resources[where].first]
-    run.resources[where].running = UNISSUED if at < np.inf else IDLE
-    return push_event(run.events, head, tail, at, where) if at < np.inf else (head, tail)
+def issued_start(
+    blueprint: Blueprint, run: Run, where: Index, at: float, head: int, tail: int, memory: bool
+) -> tuple[float, int, int]:
+    """When a device that is free from `at` on starts its next op, and the window of events.
+
+    The time is negative if it must decide again: once the op is issued, or once its thread can issue it.
+    """
+    resource = run.resources[where]
+    issued = run.issued[resource.first]
+    run.free_at[where] = at
+    if issued <= at:
+        return at, head, tail
+    if issued == np.inf:
+        resource.running = IDLE
+        return -1.0, head, tail
+    if memory or blueprint.messages_hold or issued + run.tasks[resource.first].seconds == issued:
+        resource.running = UNISSUED
+        head, tail = push_event(run.events, head, tail, issued, where)
+        return -1.0, head, tail
+    resource.may_idle -= issued - resource.since
+    resource.since = issued
+    return issued, head, tail
 
 
 @inlined
@@ -71,9 +88,12 @@ def make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: floa
 
 @subroutine
 def take_back(blueprint: Blueprint, run: Run, where: int, head: int, tail: int) -> tuple[int, int]:
-    """Queue again what was to start at the end of a hold. Returns the new window of events."""
+    """Queue again what was to start later. Returns the new window of events."""
     resource = run.resources[where]
     resource.since = run.tasks[resource.running].start
+    if blueprint.host and where < len(run.clocks):
+        resource.may_idle += resource.since - run.free_at[where]
+        resource.since = run.free_at[where]
     push(blueprint, run.tasks, resource, resource.running)
     return withdraw_event(run.events, head, tail, where)
 

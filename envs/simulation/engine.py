@@ -12,8 +12,7 @@ another round of its instant; and where messages hold devices, for they make a h
 Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
 tensor i < ops is the output of op i, the others are copies.
 
-With a host, a device whose next op has not been issued waits for that, in an event, and decides again if an op that
-was issued sooner becomes ready before.
+With a host, a device waits as for the end of a hold until its next op has been issued (`envs.simulation.due`).
 
 `ended` is the top of a stack: the ops that have ended at this instant and whose outputs are still to be handed out,
 linked by `next`. It is passed from step to step, which is faster than a field of the run.
@@ -31,15 +30,15 @@ from envs.simulation.due import (
     IDLE,
     RECALLED,
     UNISSUED,
+    issued_start,
     make_due,
     make_ready,
     recall,
     resume_thread,
     settle,
     take_back,
-    wait_for_issue,
 )
-from envs.simulation.issuing import issue_all
+from envs.simulation.issuing import issue_all, sort_issues
 from envs.simulation.memory import allocate, note_peaks, read
 from envs.simulation.queues import pop, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
@@ -57,6 +56,7 @@ def time_placements(
     infinite if a device was idle, between two ops or before its first, for longer than it may be.
     """
     memory = len(peak_bytes) > 0
+    sort_issues(blueprint, run)
     for plan in range(len(placements)):
         ended = _begin(blueprint, placements[plan], run, memory)
         step_seconds[plan] = _run_all(blueprint, run, ended, memory)
@@ -139,9 +139,10 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 resource.running = IDLE
                 continue
             at = max(now, resource.since)
-            if blueprint.host and here < devices and run.issued[resource.first] > at:
-                head, tail = wait_for_issue(run, here, head, tail)
-                continue
+            if blueprint.host and here < devices:
+                at, head, tail = issued_start(blueprint, run, here, at, head, tail, memory)
+                if at < 0.0:
+                    continue
             resource.may_idle -= at - resource.since
             if resource.may_idle < 0.0:
                 return np.inf
@@ -326,8 +327,7 @@ def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: 
 @inlined
 def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ended: int, memory: bool) -> int:
     """Hand what has arrived to its consumers. Returns the new stack of ended ops."""
-    task = run.tasks[index]
-    edge = task.arrivals
+    task, edge = run.tasks[index], run.tasks[index].arrivals
     if blueprint.messages_hold:
         _receive(blueprint, run, index)
     if blueprint.streams:

@@ -37,9 +37,8 @@ BACKWARD = int(Phase.BACKWARD)
 def issue_all(blueprint: Blueprint, run: Run) -> None:
     """Write when each op has been issued, in seconds, and as its priority how many were issued before it.
 
-    What waits for messages is issued by `issue_more`, as the engine runs; until then it is never.
+    `sort_issues` comes before. What waits for messages is issued by `issue_more`, as the engine runs; until then never.
     """
-    _sort(blueprint, run)
     for device in range(len(run.clocks)):
         run.clocks[device] = run.owed[device] = 0.0
         run.seen[device] = run.next_op[device] = NONE
@@ -99,7 +98,7 @@ def issue_more(run: Run, device: Index, now: float) -> None:
 
 @subroutine
 def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
-    """One process has a thread for all devices, and in the backward pass one for each."""
+    """One process has a thread for all devices, and in the backward pass one for each. It has no collectives."""
     for op in range(len(run.earliest)):
         run.earliest[op] = 0.0
     turn = 0
@@ -110,10 +109,10 @@ def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
         if issue.turn != turn:
             turn = int(issue.turn)
             _end_turn(run)
-        here, cost = task.destination, issue.collectives
+        here, cost = task.destination, issue.op
         thread = here if turn == BACKWARD else 0
-        if task.seconds > 0.0:
-            cost += issue.op
+        if task.seconds == 0.0:
+            cost = 0.0
         at = max(run.clocks[thread], run.earliest[op]) + cost
         run.issued[op] = run.clocks[thread] = at
         edges = blueprint.ops[op]
@@ -121,12 +120,12 @@ def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
             for edge in range(edges.out_start, edges.out_end):
                 consumer = blueprint.edges[edge].consumer
                 run.earliest[consumer] = max(run.earliest[consumer], at)
-        if len(run.clocks) > 1 and not issue.is_step:
+        if len(run.clocks) > 1:
             for edge in range(edges.out_start, edges.control_start):
                 there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
                 if there != here and run.seen[there] != output:
                     run.seen[there] = output
-                    run.clocks[thread] += issue.message
+                    run.clocks[thread] += issue.op
 
 
 @inlined
@@ -139,9 +138,9 @@ def _end_turn(run: Run) -> None:
         run.clocks[device] = latest
 
 
-@inlined
-def _sort(blueprint: Blueprint, run: Run) -> None:
-    """Bring the ops in the order of issue: they are in it unless priorities have changed since the last run."""
+@subroutine
+def sort_issues(blueprint: Blueprint, run: Run) -> None:
+    """Bring the ops of a host in the order of issue: they are in it unless priorities have changed since then."""
     for place in range(1, len(run.order)):
         if _is_before(blueprint, run.order[place], run.order[place - 1]):
             _merge_sort(blueprint, run)

@@ -91,6 +91,7 @@ class Run(NamedTuple):
     issued: Floats  # (ops,) seconds at which each has been; with streams (tasks,), copies after ops
     earliest: Floats  # (ops,) seconds before which no thread issues it
     clocks: Floats  # (devices,) seconds at which each thread has issued all so far; where there is one, the first
+    free_at: Floats  # (devices,) seconds from which each could start what it starts, were that issued
     charge: Floats  # (ops,) seconds of the thread of its device; this and what follows only with a process for each
     awaited: Indices  # (ops,) edges into each that its thread waits for
     next_issued: Indices  # (ops,) the op that is issued next on its device
@@ -106,7 +107,8 @@ class Run(NamedTuple):
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources, launched = len(blueprint.servers), len(blueprint.issue)
-        processed, streamed = launched if blueprint.per_device else 0, tasks if blueprint.streams else 0
+        processed, threads = launched if blueprint.per_device else 0, devices if launched else 0
+        streamed = tasks if blueprint.streams else 0
         at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 
         def indices(size: int) -> Indices:
@@ -117,10 +119,9 @@ class Run(NamedTuple):
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
             np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched),
-            np.zeros(max(launched, streamed)), np.zeros(launched), np.zeros(devices if launched else 0),
-            np.zeros(processed), indices(processed), indices(processed), indices(devices if launched else 0),
-            np.zeros(devices if launched else 0), indices(len(blueprint.edges) if streamed else 0),
-            indices(2 * streamed),
+            np.zeros(max(launched, streamed)), np.zeros(launched), np.zeros(threads), np.zeros(threads),
+            np.zeros(processed), indices(processed), indices(processed), indices(threads), np.zeros(threads),
+            indices(len(blueprint.edges) if streamed else 0), indices(2 * streamed),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

@@ -12,6 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from envs.simulation.simulator import Simulator
+from graphs.host import Host
+from graphs.runtime import IDEAL
 from tests.benchmarks.figures import Figure, at_least, at_most, least_seconds, reported
 from tests.benchmarks.workloads import GROUPS, captured, metis_placements, placements, problem
 from tests.oracle import simpy_oracle
@@ -48,13 +50,20 @@ def _against_peers(ops: int) -> Iterator[Figure]:
     same = np.repeat(drawn[:1], len(drawn), axis=0)
     devices = tuple(replace(each, message_seconds=1e-5) for each in case.cluster.devices)
     held = Simulator(replace(case, cluster=replace(case.cluster, devices=devices)), order="fifo")
-    placetos, simpys, alone, again, with_memory, with_messages = least_seconds(
+    mean = float(op_seconds.mean())
+    hosts = [Host.uniform(mean / 20), Host.uniform(2 * mean)]  # the devices are slower, or the host is
+    fast, slow = (Simulator(replace(case, runtime=replace(IDEAL, host=host))) for host in hosts)
+    rule = Simulator(case)
+    placetos, simpys, alone, again, with_memory, with_messages, ordered, by_devices, by_host = least_seconds(
         lambda: [placeto.run(placement) for placement in lists[:few]],
         lambda: [simpy_oracle.simulate(case, per_device, placement) for placement in lists[:fewer]],
         lambda: simulator.seconds(drawn),
         lambda: simulator.seconds(same),
         lambda: simulator.run_batch(drawn),
         lambda: held.seconds(drawn),
+        lambda: rule.seconds(drawn),
+        lambda: fast.seconds(drawn),
+        lambda: slow.seconds(drawn),
         rounds=7 if ops < 10_000 else 3,
     )
     ours = alone / len(drawn)
@@ -64,6 +73,8 @@ def _against_peers(ops: int) -> Iterator[Figure]:
     yield at_least(200, f"SimPy / ours, {ops:,} ops", simpys / fewer / ours)
     yield at_most(1.5, f"with memory / without, {ops:,} ops", with_memory / alone)
     yield reported(f"where messages hold devices / where they do not, {ops:,} ops", with_messages / alone)
+    yield at_most(1.4, f"with a host that is faster than the devices / without, {ops:,} ops", by_devices / ordered)
+    yield at_most(1.5, f"with a host that is slower than the devices / without, {ops:,} ops", by_host / ordered)
 
 
 def _on_two_threads(ops: int = 500, plans: int = 256) -> Figure:

@@ -80,10 +80,10 @@ def cases(
         runtime = replace(IDEAL, order=draw(rules), host=host_of_all, streams=True)
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
     elif host:
-        runtime = replace(IDEAL, host=draw(hosts(exact=messages)))
-        problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
+        drawn = draw(hosts(exact=messages))
+        problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=replace(IDEAL, host=drawn))
         counts = draw(st.none() | st.lists(st.integers(-1, 2), min_size=ops, max_size=ops))  # -1: no step
-        if counts is not None:
+        if counts is not None and drawn.per_device:
             launches = np.array(counts)
             problem = replace(problem, collectives=Collectives(np.maximum(launches, 0), launches >= 0))
     return Case(
