@@ -88,6 +88,7 @@ study: setup  ## the released policy, kinds of plans, planners, splits: hours; r
 
 measured: setup  ## published measurements of steps on GPUs, predicted: half an hour; DATA=FOLDER has them
 	$(BIN)/python -m evaluation.studies.measured --out runs/studies/measured $(PROFILES)
+	cp runs/studies/measured/step_errors.toml evaluation/records/
 
 pictures: setup  ## those of the README and of docs/
 	$(BIN)/python -m evaluation.studies.pictures

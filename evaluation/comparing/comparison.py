@@ -102,13 +102,14 @@ class Comparison(Printed):
 
     @cached_property
     def timing(self) -> tuple[str, ...]:
-        """A sentence that names the cost models that timed the ops; none if the records name none."""
+        """Sentences: the cost models that timed the ops, if the records name any, and what to expect of them."""
         timed = {record.problem: record.cost_model for record in self.records if record.cost_model}
         models = tuple(dict.fromkeys(timed.values()))
+        remarks = tuple(dict.fromkeys(sentence for record in self.records for sentence in record.timing_remarks))
         if len(models) == 1 and len(timed) == len(self.problems):
-            return (f"Cost model: {models[0]}.",)
+            return (f"Cost model: {models[0]}.", *remarks)
         each = (f"{model} ({', '.join(name for name in timed if timed[name] == model)})" for model in models)
-        return (f"Cost models: {'; '.join(each)}.",) if models else ()
+        return (f"Cost models: {'; '.join(each)}.", *remarks) if models else ()
 
     @cached_property
     def ordering(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import memory, worth
 from evaluation.records.printed import Shown
 from evaluation.records.record import Record
+from evaluation.records.step_errors import timing_remarks
 from evaluation.tables.plan_latency import PlanLatency
 from evaluation.tables.plan_table import plan_lines, plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
@@ -118,6 +119,7 @@ class SimulatedPlan(Shown):
             curve=self.result.curve,
             max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
             cost_model=timing(problem),
+            timing_remarks=tuple(timing_remarks(problem)),
             order=self.timeline.order,
             program_seconds=self.program_seconds,
             micro_batches=self.plan.schedule.micro_batches,

@@ -25,6 +25,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     key: str = ""  # hex digits that change with all that the result depends on (`evaluation.records.identity`)
     budget: int | None = None  # placements that the placer might simulate
     cost_model: str = ""  # what timed the ops (`envs.costs.timing`)
+    timing_remarks: tuple[str, ...] = ()  # sentences on what to expect of its times (`evaluation.records.step_errors`)
     order: str = FIFO  # under which the plan is run: a rule, or "given"; what is read without one was run so
     program_seconds: float | None = None  # step time of the same plan with ops in PyTorch's own order
     micro_batches: int = 1

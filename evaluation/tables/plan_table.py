@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from envs.costs.cost_models.roofline import stand_in_remark
 from envs.costs.costs import timing
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
@@ -19,6 +18,7 @@ from envs.simulation.robustness import Robustness
 from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import memory, numbers, ratio, seconds, share, table
+from evaluation.records.step_errors import timing_remarks
 from evaluation.tables.beside_placements import beside_placement
 from evaluation.tables.reserved import reserved_sentences
 from evaluation.tables.split_rows import split_rows, split_summary
@@ -141,7 +141,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         if busiest
         else "Nothing is sent between devices.",
         f"Cost model: {timing(timeline.problem)}.",
-        *([f"{about}."] if (about := stand_in_remark(timeline.problem)) else []),
+        *timing_remarks(timeline.problem),
         *reserved_sentences(timeline.problem.cluster),
         *([] if timeline.fits else [f"This plan does not fit: {timeline.overflow()}."]),
     ]

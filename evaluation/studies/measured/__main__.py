@@ -16,8 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from evaluation.records.step_errors import FILE, written
 from evaluation.studies.document import save_document
-from evaluation.studies.measured.findings import FEWEST_PLANS, Asked, Compared, VariantFindings, all_reduce_table
+from evaluation.studies.measured.findings import (
+    FEWEST_PLANS,
+    Asked,
+    Compared,
+    VariantFindings,
+    all_reduce_table,
+    step_errors_of,
+)
 from evaluation.studies.measured.predictions import (
     SIZES,
     Prediction,
@@ -33,6 +41,7 @@ from evaluation.studies.measured.variants import VARIANTS, Variant
 from evaluation.studies.study import Study, run
 from graphs.foundation.engine import Killed
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.foundation.items import results
 from graphs.foundation.progress import progress
 
@@ -70,7 +79,7 @@ class Measured(Study):
                     break
 
     def save(self, folder: Path) -> Path:
-        """Write `measured.md`."""
+        """Write `measured.md` and, for `evaluation/records`, `step_errors.toml`."""
         if self.data is None or not self._kept.file.exists():
             raise InputError(f"{self.folder}: no row is predicted yet; name the folder of measured rows, --data FOLDER")
         rows, kept = read(self.data / "steps.csv", Row), self._kept
@@ -78,6 +87,7 @@ class Measured(Study):
         reduced: dict[tuple[tuple[str, ...], ...], list[str]] = {}  # by table, the variants that have it
         for each in VARIANTS:
             reduced.setdefault(all_reduce_table(self._reduced(kept, each), SIZES), []).append(each.name)
+        write_whole(folder / FILE.name, written(step_errors_of(found)))
         return save_document(
             "measured", "measured.md", folder, {}, command=self.command(data="FOLDER"), blocks=self.blocks,
             found=found, reduced=reduced, asked=Asked(rows, self._done(VARIANTS[0])), fitted=FITTED,

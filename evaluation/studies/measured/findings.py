@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
+from evaluation.records.step_errors import StepError, StepErrors
 from evaluation.studies.measured.predictions import Prediction
-from evaluation.studies.measured.questions import as_read, why_not
+from evaluation.studies.measured.questions import GPUS, as_read, why_not
 from evaluation.studies.measured.rows import AllReduce, Row
-from evaluation.studies.measured.variants import Variant
+from evaluation.studies.measured.variants import MEASURED, Variant
 
 FEWEST_PLANS = 4  # of a group from which one is chosen
 
@@ -224,3 +225,16 @@ def _plainness(row: Row) -> tuple[float, ...]:
 def _in_short(refused: str) -> str:
     """The kind of refusal, without what is different for each row."""
     return "refused: " + re.sub(r"'[^']*'", "...", refused).partition(";")[0]
+
+
+def step_errors_of(found: Iterable[VariantFindings]) -> StepErrors:
+    """Of steps of one GPU, by GPU, at measured shares and with all else as it is by default."""
+    errors: StepErrors = {}
+    for each in found:
+        if each.variant.place == MEASURED and not each.variant.device:
+            alone = VariantFindings(each.variant, [one for one in each.timed if one.row.gpus == 1])
+            errors[MEASURED["cost_model"]] = {
+                gpu: StepError(len(of.values), round(of.size, 3), round(max(map(abs, of.values)), 3))
+                for gpu, of in alone.errors(lambda row: GPUS[row.gpu]).items()
+            }
+    return errors
