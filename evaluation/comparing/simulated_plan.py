@@ -15,7 +15,8 @@ from rich.text import Text
 
 from envs.costs.costs import timing
 from envs.expansion.layout import Layout
-from envs.files.plan_file import ScheduleSection, load_plan, save_plan
+from envs.files.plan_file import load_plan, save_plan
+from envs.files.plan_sections import ScheduleSection
 from envs.objectives import evaluate_objective
 from envs.orders import order_name
 from envs.plans.placer_result import PlacerResult

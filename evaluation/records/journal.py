@@ -21,7 +21,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from envs.files.plan_file import ScheduleSection, save_plan
+from envs.files.plan_file import save_plan
+from envs.files.plan_sections import ScheduleSection
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.files.plan_file import ScheduleSection, load_plan, read_plan, save_plan
+from envs.files.plan_file import load_plan, read_plan, save_plan
+from envs.files.plan_sections import ScheduleSection
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import AllReduce, Recomputing, Schedule, Sharing, Update

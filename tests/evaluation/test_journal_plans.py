@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from envs.files.plan_file import ScheduleSection, load_plan
+from envs.files.plan_file import load_plan
+from envs.files.plan_sections import ScheduleSection
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
