@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -63,6 +64,11 @@ class Problem:
         """(devices,) seconds for which each is held after an op that takes time: a launch, unless a host issues it."""
         cluster = self.cluster
         return cluster.hold_seconds if self.runtime.host is None else cluster.runner_seconds
+
+    @property
+    def all_reduce(self) -> Literal["ring", "nccl"]:
+        """How replicas sum up gradients, unless a plan says it; NCCL is for GPUs alone."""
+        return "ring" if self.cluster.is_cpu.any() else self.runtime.all_reduce
 
     @cached_property
     def units(self) -> Units:

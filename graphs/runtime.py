@@ -10,13 +10,15 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
   PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended.
+
+Replicas sum up gradients along a ring on the first two, and as NCCL does on GPUs of the others (`envs.expansion.nccl`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -40,6 +42,7 @@ class Runtime:
     order: str = LONGEST_PATH
     host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
     streams: bool = False  # devices run strictly in the order of issue, and copies occupy the devices at both ends
+    all_reduce: Literal["ring", "nccl"] = "ring"  # how GPUs sum up gradients, unless a plan says it
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
     def __post_init__(self) -> None:
@@ -102,10 +105,10 @@ RUNTIMES = {
     for each in (
         IDEAL,
         Runtime("fifo", FIFO),
-        Runtime("parallelize", PROGRAM, HOSTS["eager"], streams=True, sends_at_end=True),
-        Runtime("run", host=_PROCESSES),
-        Runtime("torch-pipelining", PROGRAM, _PROCESSES, sends_at_end=True),
-        Runtime("megatron", PROGRAM, replace(HOSTS["megatron"], per_device=True), sends_at_end=True),
+        Runtime("parallelize", PROGRAM, HOSTS["eager"], streams=True, all_reduce="nccl", sends_at_end=True),
+        Runtime("run", host=_PROCESSES, all_reduce="nccl"),
+        Runtime("torch-pipelining", PROGRAM, _PROCESSES, all_reduce="nccl", sends_at_end=True),
+        Runtime("megatron", PROGRAM, replace(HOSTS["megatron"], per_device=True), all_reduce="nccl", sends_at_end=True),
     )
 }
 _KNOBS = ("order", "host")

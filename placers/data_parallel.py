@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduce, Schedule
+from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduceOrDefault, Schedule
 from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
 from graphs.foundation.by_name import Named, unknown
@@ -23,7 +23,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 
-ALL_REDUCE: dict[str, AllReduce] = {kind: kind for kind in get_args(AllReduce)}
+ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
 ACCUMULATED = (1, 2, 4, 8, 16, 32, 64)  # numbers of micro-batches that are tried
 ISSUED = "program"  # the order of ops
 ONE_BY_ONE = "early_backward_a"  # with one stage: each micro-batch forward and backward before the next begins
@@ -40,8 +40,8 @@ class DataParallel(Named):
     used only if there is nothing else."""
     micro_batches: int = 0
     """Parts of the batch whose gradients are accumulated; 0 for as few as fit, of 1, 2, 4, ..., 64."""
-    all_reduce: str = "ring"
-    """How gradients are summed up: ring, hierarchical, direct, or as NCCL does it, nccl."""
+    all_reduce: str = ""
+    """How gradients are summed up: ring, hierarchical, direct, or as NCCL does it, nccl; "" as the runtime does."""
     bucket_bytes: float = BUCKET_BYTES
     """Gradients of this size together are summed up as soon as all of them are there."""
 

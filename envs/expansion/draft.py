@@ -162,7 +162,7 @@ class Draft:
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
         placement, origin, micro_batch, replica, stage, role = of_op
-        by_nccl = bool(plan.split) and plan.schedule.all_reduce == "nccl"
+        by_nccl = bool(plan.split) and self.layout.all_reduce == "nccl"
         pace = np.ones(self.ops if self._sent or by_nccl else 0)
         for ops, _, times in self._sent:
             pace[ops] = times

@@ -50,7 +50,7 @@ def _gather_updated(draft: Draft, groups: WeightGroups) -> None:
     gates = np.full((len(found), int(layout.replicas.max())), -1)
     for sums, servers, (bucket, _) in sums_over_replicas(Updates.scheduled(layout), buckets):
         ready = gates[bucket[:, None], sums.replica] = sums.add(draft, Role.GATE)[:, 0]
-        collective(draft, layout.plan.schedule.all_reduce, sums, ready, servers, scatters=False)
+        collective(draft, layout.all_reduce, sums, ready, servers, scatters=False)
     update, copies = layout.copies_of(updates)
     draft.connect(copies, gates[which[update], layout.replica[copies]], control=True)
 
@@ -99,7 +99,7 @@ class _Gathers:
             place = used[bucket][:, None], micro_batch[:, None], sums.replica
             gates[place] = ready = sums.add(self.draft, Role.GATE, output_bytes=sums.bytes)[:, 0]
             done[place] = collective(
-                self.draft, layout.plan.schedule.all_reduce, sums, ready, servers, scatters=False
+                self.draft, layout.all_reduce, sums, ready, servers, scatters=False
             )  # fmt: skip
         place = readers.gather, readers.micro_batch, readers.replica
         self.draft.connect(gates[place], readers.copy)

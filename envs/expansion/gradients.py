@@ -116,7 +116,7 @@ def _add_up(
         gates = sums.add(draft, Role.GATE)[:, 0]
         place = bucket[:, None], turn[:, None], sums.replica
         ready[place] = gates
-        done[place] = collective(draft, layout.plan.schedule.all_reduce, sums, gates, servers, gathers=zero == 0)
+        done[place] = collective(draft, layout.all_reduce, sums, gates, servers, gathers=zero == 0)
     which, copies = layout.copies_of(gradients)
     place = buckets.of[which], turns.of[copies], layout.replica[copies]
     draft.connect(copies, ready[place], control=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from envs.plans.mesh import length, mesh_of
 from envs.plans.plan import Plan
+from envs.plans.schedule import AllReduce
 from envs.plans.stages import stages_of
 from graphs.algorithms.pairs import ranges
 from graphs.descriptions.descriptions import descriptions_of
@@ -37,6 +38,11 @@ class Layout:
     def micro_batches(self) -> int:
         """How many there are."""
         return self.plan.schedule.micro_batches
+
+    @property
+    def all_reduce(self) -> AllReduce:
+        """How replicas, and shards, sum up: as the plan says or, if it does not, as the problem does."""
+        return self.plan.schedule.all_reduce or self.problem.all_reduce
 
     @cached_property
     def stage(self) -> Ints:

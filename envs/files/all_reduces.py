@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.expansion.expanded import Role
+from envs.expansion.layout import Layout
 from envs.timelines.timeline import Timeline
 from graphs.algorithms.components import connected_components
 from graphs.op_graph import Bools, Ints
@@ -36,6 +37,7 @@ def all_reduces(timeline: Timeline) -> list[AllReduce]:
     expansion, graph = timeline.expansion, timeline.problem.graph
     if expansion is None or expansion.plan.schedule.zero:
         return []
+    by_nccl = Layout(expansion.given, expansion.plan).all_reduce == "nccl"
     is_step = np.isin(expansion.role, (Role.SEND, Role.SUM))
     inside = graph.edges[is_step[graph.edges].all(axis=1)]
     component = connected_components(inside, len(graph))
@@ -51,7 +53,7 @@ def all_reduces(timeline: Timeline) -> list[AllReduce]:
         last = dict(zip(timeline.placement[sums].tolist(), sums.tolist(), strict=True))  # by member
         counts = [Counter(timeline.placement[each].tolist()) for each in (sums, sends)]
         is_even = all(each == dict.fromkeys(last, max(each.values())) for each in counts)
-        is_nccl = expansion.plan.schedule.all_reduce == "nccl" and counts[0] == dict.fromkeys(last, 3)
+        is_nccl = by_nccl and counts[0] == dict.fromkeys(last, 3)
         if len(last) > 1 and (is_even or is_nccl) and _is_closed(timeline, mine, [*last.values()]):
             total = float(sent[number]) / (2 * (len(last) - 1))
             found.append(AllReduce(frozenset(ops.tolist()), last, total))

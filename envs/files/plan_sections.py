@@ -42,7 +42,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from envs.plans.schedule import WHOLE_BATCH, AllReduce, Recomputing, Schedule, Sharing, Update, Zero
+from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Sharing, Update, Zero
 from graphs.foundation.code_in_files import named_in_file
 
 VERSION = 5
@@ -91,7 +91,7 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     recompute_at: Recomputing = WHOLE_BATCH.recompute_at
     sharing: Sharing = WHOLE_BATCH.sharing
     update: Update = WHOLE_BATCH.update
-    all_reduce: AllReduce = WHOLE_BATCH.all_reduce
+    all_reduce: AllReduceOrDefault = WHOLE_BATCH.all_reduce
     zero: Zero = WHOLE_BATCH.zero
     bucket_bytes: float | None = WHOLE_BATCH.bucket_bytes  # null: no limit, as JSON has no infinity
 

@@ -23,6 +23,7 @@ Sharing = Literal["split", "turns"]
 Update = Literal["step", "micro_batch"]
 Recomputing = Literal["late", "early"]
 AllReduce = Literal["ring", "hierarchical", "direct", "nccl"]
+AllReduceOrDefault = Literal["", AllReduce]
 Zero = Literal[0, 1, 2, 3]
 
 
@@ -47,8 +48,8 @@ class Schedule:
     """Whether replicas of a stage split each micro-batch, or take whole ones in turns."""
     update: Update = "step"
     """Weights are updated after the last micro-batch, or after each one, without a flush (PipeDream)."""
-    all_reduce: AllReduce = "ring"
-    """How replicas sum up their gradients."""
+    all_reduce: AllReduceOrDefault = ""
+    """How replicas sum up their gradients; empty: as the runtime of the problem does."""
     bucket_bytes: float = BUCKET_BYTES
     """Gradients of this size together are summed up as soon as all of them are there."""
     zero: Zero = 0
@@ -65,7 +66,7 @@ class Schedule:
             ("recompute_at", Recomputing),
             ("sharing", Sharing),
             ("update", Update),
-            ("all_reduce", AllReduce),
+            ("all_reduce", AllReduceOrDefault),
             ("zero", Zero),
         ):
             if getattr(self, key) not in get_args(values):

@@ -1,13 +1,20 @@
 """Runtimes: named ways of running plans, and what a spec changes of one."""
 
+from dataclasses import replace
+from typing import get_args
+
 import pytest
 
 import placelab
+from envs.plans.schedule import AllReduce
 from envs.simulation.simulator import simulate
 from evaluation.commands.flag_values import OTHERS
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.host import host_of
+from graphs.problem import Problem
 from graphs.runtime import FIFO, IDEAL, LONGEST_PATH, PROGRAM, RUNTIMES, runtime_of
+from placers.data_parallel import DataParallel
 
 
 def test_a_name_says_what_differs_from_its_kind() -> None:
@@ -57,5 +64,32 @@ def test_verbs_plan_for_a_runtime() -> None:
     assert placed.problem.runtime == runtime_of("run")
     assert placed.record.step_seconds == simulate(placed.problem, placed.plan).step_seconds
     other = placelab.simulate(model, placed.plan, cluster=cluster, runtime="run", host="none", order="program")
-    assert other.problem.runtime == IDEAL.with_knobs(order=PROGRAM)
+    assert other.problem.runtime == replace(IDEAL.with_knobs(order=PROGRAM), all_reduce="nccl")
     assert other.record.step_seconds < placed.record.step_seconds
+
+
+@pytest.mark.parametrize(
+    ("runtime", "cluster", "kind"),
+    [
+        ("ideal", "p100:devices=4", "ring"),
+        ("fifo", "p100:devices=4", "ring"),
+        ("megatron", "p100:devices=4", "nccl"),
+        ("run:host=none", "p100:devices=4", "nccl"),
+        ("run:host=none", "cpus", "ring"),
+    ],
+)
+def test_replicas_sum_up_as_the_runtime_does(runtime: str, cluster: str, kind: AllReduce) -> None:
+    """Unless a plan says it; CPUs have no NCCL."""
+    problem = Problem(load_graph("rnnlm:layers=1,steps=2,hidden=64,batch=8"), load_cluster("p100:devices=4"))
+    if cluster == "cpus":
+        cpus = tuple(replace(each, kind="cpu") for each in problem.cluster.devices)
+        problem = replace(problem, cluster=replace(problem.cluster, devices=cpus))
+    problem = replace(problem, runtime=runtime_of(runtime))
+    plan = DataParallel(micro_batches=1).place(problem).plan
+    assert plan.schedule.all_reduce == ""
+    seconds = {
+        named: simulate(problem, replace(plan, schedule=replace(plan.schedule, all_reduce=named))).step_seconds
+        for named in get_args(AllReduce)
+    }
+    assert seconds["ring"] != seconds["nccl"]
+    assert simulate(problem, plan).step_seconds == seconds[kind]

@@ -112,7 +112,7 @@ class _GradientSums:
         self, made: tuple[Box, ...], groups: tuple[tuple[int, ...], ...], devices: tuple[int, ...], room: dict[int, Box]
     ) -> bool:
         """Whether all shards of every group made parts of the same box, and want and store the sum of all of it."""
-        if self.layout.plan.schedule.all_reduce == "direct" or room.keys() != set(devices):
+        if self.layout.all_reduce == "direct" or room.keys() != set(devices):
             return False
         return all(
             len(group) > 1 and all(made[shard] == made[group[0]] == room[devices[shard]] for shard in group)

@@ -144,7 +144,7 @@ class Exchange:
 
     def is_all_reduced(self, parts: list[HeldBox], wanted: Wanted) -> bool:
         """Whether all holders of parts want all of the sum, and add up as the schedule says."""
-        if self.layout.plan.schedule.all_reduce == "direct" or any(part.box != parts[0].box for part in parts):
+        if self.layout.all_reduce == "direct" or any(part.box != parts[0].box for part in parts):
             return False
         return all((place, part.box) in wanted for place, part in enumerate(parts))
 

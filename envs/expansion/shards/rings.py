@@ -56,7 +56,7 @@ def write_rings(draft: Draft, rings: list[Ring], first: list[int], step: list[in
             np.array([ring.stage for ring, _ in several]).repeat(batches),
             np.array([ring.bytes for ring, _ in several]).repeat(batches),
         )  # fmt: skip
-        done = collective(draft, layout.plan.schedule.all_reduce, sums, ready, servers)
+        done = collective(draft, layout.all_reduce, sums, ready, servers)
         for row, (ring, order) in enumerate(several):
             for column, at in enumerate(order.tolist()):
                 first[ring.done[at]] = int(done[row * batches, column])

@@ -41,7 +41,7 @@ def expand_stages(problem: Problem, plan: Plan) -> Expansion:
             for op, number in enumerate(stage)
         )  # ops of stages that are divided otherwise are done by every shard
         parts, first = batches * len(each.leads), each.devices[: each.shards]
-        shard = FirstShard.of(problem, split, axes, first, parts, layout.stage, plan.schedule.all_reduce)
+        shard = FirstShard.of(problem, split, axes, first, parts, layout.stage, layout.all_reduce)
         seen.append(StageShare.of(shard, stages))
     coarse = stages.coarse
     divided = DividedStages(

@@ -29,7 +29,7 @@ from envs.expansion.shards.stored_weights import StoredWeights
 from envs.expansion.shares import shared
 from envs.plans.mesh import Mesh, Split
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduce, Schedule
+from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Schedule
 from envs.simulation.simulator import Simulator
 from graphs.described import Described, of_part
 from graphs.descriptions.descriptions import descriptions_of
@@ -57,7 +57,7 @@ class FirstShard:
         devices: tuple[int, ...],
         parts: int,
         block: Ints,
-        all_reduce: AllReduce = WHOLE_BATCH.all_reduce,
+        all_reduce: AllReduceOrDefault = WHOLE_BATCH.all_reduce,
     ) -> FirstShard:
         """The first of the shards on these devices, of one of `parts` equal parts of the batch.
 
