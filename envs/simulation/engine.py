@@ -121,6 +121,8 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             ended = _end_op(blueprint, run, op, run.tasks[op].destination, now, ended, memory)
         if blueprint.streams:
             head, tail = start_in_streams(blueprint, run, now, head, tail, memory)
+            if tail < 0:
+                return np.inf
         for i in range(run.counters[STARTING]):
             here = run.due[i]
             if blueprint.streams and here < devices:

@@ -85,7 +85,10 @@ def _append(run: Run, where: Index, entry: Index) -> None:
 
 @subroutine
 def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail: int, memory: bool) -> tuple[int, int]:
-    """Let each device that is due begin the next entry of its stream, or wait. Returns the new window of events."""
+    """Let each device that is due begin the next entry of its stream, or wait. Returns the new window of events.
+
+    Its end is negative if a device was idle for longer than it may be.
+    """
     for i in range(run.counters[STARTING]):
         here = run.due[i]
         if here >= blueprint.op_seconds.shape[1]:
@@ -108,6 +111,9 @@ def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail
         if is_op:
             resource.running = index
             run.tasks[index].start = now
+            resource.may_idle -= now - resource.since
+            if resource.may_idle < 0.0:
+                return head, -1
             if memory:
                 allocate(blueprint, run, index, here)
             head, tail = push_event(run.events, head, tail, now + run.tasks[index].seconds, here)
@@ -135,9 +141,9 @@ def meet(blueprint: Blueprint, run: Run, index: int, now: float) -> None:
 
 @subroutine
 def release(run: Run, index: Index, now: float) -> None:
-    """A copy has ended: the devices at its ends may go on."""
+    """A copy has ended: the devices at its ends, which were idle for it, may go on."""
     task = run.tasks[index]
-    source, destination = run.tasks[task.op].destination, task.destination
-    run.resources[source].since = run.resources[destination].since = now
-    make_due(run, source)
-    make_due(run, destination)
+    for here in (run.tasks[task.op].destination, task.destination):
+        run.resources[here].may_idle -= now - run.resources[here].since
+        run.resources[here].since = now
+        make_due(run, here)

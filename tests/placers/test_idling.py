@@ -7,6 +7,7 @@ from hypothesis import strategies as some
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 from placers.search.idling import BusyTimes, add_up, allow_idling, follow_move, keep_move
 from placers.search.moves import MoveTables, move
 from tests.oracle.strategies import Case, cases
@@ -26,7 +27,7 @@ def seconds_within(simulator: Simulator, placement: Ints, limit: float) -> float
 
 
 @settings(deadline=None)
-@given(cases(), some.sampled_from([0.0, 0.5, 0.9, 1.0, 1.1]))
+@given(cases() | cases(streams=True), some.sampled_from([0.0, 0.5, 0.9, 1.0, 1.1]))
 def test_only_what_is_too_slow_is_given_up(case: Case, share: float) -> None:
     simulator = Simulator(case.problem, order=case.order)
     for placement, seconds in zip(case.placements, simulator.seconds(case.placements).tolist(), strict=True):
@@ -45,6 +46,14 @@ def test_a_device_that_waits_too_long_or_has_too_much_to_do_ends_a_run() -> None
     assert seconds_within(simulator, there_and_back, 4.9) == np.inf
     _, run = simulator.for_compiled_code()
     assert np.isinf(run.may_idle).all()
+
+
+def test_a_device_that_waits_for_a_copy_is_idle() -> None:
+    """The same ops where devices are streams: gpu:0 waits from 1 to 4 for what it sends and for what comes back."""
+    loop, graph = runtime_of("parallelize:host=none"), toy_graph([1, 1, 1], [(0, 1), (1, 2)])
+    simulator, placement = Simulator(Problem(graph, toy_cluster(2), runtime=loop)), np.array([0, 1, 0])
+    assert seconds_within(simulator, placement, 5.0) == 5.0
+    assert seconds_within(simulator, placement, 4.9) == np.inf
 
 
 def test_work_that_follows_moves_is_that_of_the_placement_and_moves_are_kept_or_forgotten() -> None:
