@@ -40,6 +40,7 @@ NETWORKS = (  # words of the source: link, and whether each device has a card of
 )  # fmt: skip
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam", "decoupled": "adam",
               "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
+PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "mxfp8": "fp8"}  # MXFP8 has the same peak
 ZEROS = {"FSDP": 3}  # stages of ZeRO that sources name otherwise
 ORDERS = {"gpipe": "gpipe", "1f1b": "early_backward_a", "interleaved 1f1b": "interleaved"}
 
@@ -73,7 +74,7 @@ def _reasons(row: Row) -> Iterator[str]:
         yield "the number is doubtful"
     if not row.seconds and not row.peak_bytes:
         yield "neither time nor memory is said"
-    if _first(row.precision) not in ("fp32", "fp16", "bf16"):
+    if _first(row.precision) not in PRECISIONS:
         yield f"precision: {_first(row.precision)}"
     if row.zero != "0" and row.dp > 1 and row.tp > 1:
         yield "sharded optimizer or weights next to tensor parallelism"
@@ -115,7 +116,7 @@ def _precision(row: Row) -> str:
     if row.precision == "fp32+tf32":
         return "tf32"
     is_cast = "amp" in row.precision and "master" not in row.precision and row.zero in ("0", "1")
-    return _first(row.precision) + "-mixed" * is_cast
+    return PRECISIONS[_first(row.precision)] + "-mixed" * is_cast
 
 
 def _placer(row: Row) -> str:
