@@ -77,6 +77,7 @@ class Signatures:
     of: Numbers  # (ops,) the number of each op's signature, or -1
     offsets: Numbers  # (ops + 1,)
     sources: Numbers  # (reads,) an op; -1 - k is weight k, or input k - weights where there are no more weights
+    of_other_batch: bool = False  # whether shapes are those of a step with another number of samples than the graph's
 
     def __post_init__(self) -> None:
         for key in ("of", "offsets", "sources"):
@@ -125,7 +126,7 @@ class Signatures:
                     further.setdefault(source, -1 - inputs - len(further))
                 sources.append(position.get(source, further.get(source, source)))
         offsets = np.append(0, np.cumsum(np.array(lengths, np.int64)))
-        return Signatures(self.distinct, self.of[ops], offsets, np.array(sources, np.int64))
+        return replace(self, of=self.of[ops], offsets=offsets, sources=np.array(sources, np.int64))
 
 
 def origin(number: int, weights: int) -> Origin:

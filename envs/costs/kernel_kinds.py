@@ -12,7 +12,6 @@ aten/src/ATen/native/cuda/PersistentSoftmax.cuh keeps up to 1024 in registers).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -41,11 +40,6 @@ def kernel_kinds(graph: OpGraph) -> tuple[str, ...]:
             function = graph.signatures.distinct[number].function
             kinds[op] = kinds[op].replace(function, function + end, 1)
     return tuple(kinds)
-
-
-def with_signatures(part: OpGraph, whole: OpGraph) -> OpGraph:
-    """A part of the work of a graph's ops, from which kinds of kernels follow as they do from the whole."""
-    return part if whole.signatures is None else replace(part, signatures=whole.signatures)
 
 
 def listed_names(kind: str) -> Iterator[str]:

@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 
 from envs.costs.costs import CostModel, costs_by, costs_of, load_cost_model, timing
-from envs.costs.kernel_kinds import with_signatures
 from graphs.descriptions.another_batch import with_batch
 from graphs.foundation import by_name
 from graphs.op_graph import Floats, OpGraph, Phase
@@ -52,7 +51,7 @@ def costing(problem: Problem, part: OpGraph, share: Floats) -> Problem:
     model = _following(timing(problem))
     if model is None:
         return replace(problem, graph=part, op_seconds=linear)
-    graphs = (problem.graph, with_signatures(part, problem.graph))
+    graphs = (problem.graph, part)
     whole, of_part = (costs_by(replace(problem, graph=graph, op_seconds=None), model).op_seconds for graph in graphs)
     with np.errstate(divide="ignore", invalid="ignore"):
         changed = np.where(whole > 0, seconds * (of_part / whole), linear)

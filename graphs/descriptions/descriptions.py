@@ -44,9 +44,9 @@ Read = tuple[Access, Source | None]
 def descriptions_of(graph: OpGraph) -> tuple[Described | None, ...]:
     """(ops,) each op in index notation; None where that is not known.
 
-    A graph that says nothing of it itself is described from its signatures, if it was captured.
+    A graph that says nothing of it itself is described from its signatures, if it was captured with its batch.
     """
-    if graph.described or graph.signatures is None:
+    if graph.described or graph.signatures is None or graph.signatures.of_other_batch:
         return graph.described or (None,) * len(graph)
     return _Describer(graph).build()
 

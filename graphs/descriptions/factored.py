@@ -57,8 +57,8 @@ class FactoredGraph:
     """
 
     def __init__(self, graph: OpGraph) -> None:
-        """Raises InputError for a graph without signatures, such as that of a profile."""
-        if graph.signatures is None:
+        """Raises InputError for a graph without signatures of its batch, such as that of a profile."""
+        if graph.signatures is None or graph.signatures.of_other_batch:
             raise InputError(
                 f"graph {graph.name!r} does not know the shapes of its tensors; capture it from its model, with the "
                 "batch that is wanted, or give a graph file of version 2 that was"

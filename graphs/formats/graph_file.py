@@ -21,9 +21,9 @@ parts, how much of their FLOP, of the bytes that they access and of their output
 `fixed`, a rule says it (`graphs.transforms.batch`). `"frozen": [0]` are the positions in `weights` of those that are
 not trained. `"weight_names": ["head.weight"]` are what the model calls them.
 
-`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`).
-A node of number `"signature"` reads its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`,
-which is neither. Files of version 1 have no signatures, and are read as well.
+`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`), as they
+were with another number of samples if `"signatures_of_other_batch"` says so. A node of number `"signature"` reads its
+tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is neither. Version 1 has none.
 
 `"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.autograd`), by positions:
 `"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a weight that
@@ -123,6 +123,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     batch: BatchSection | None = None
     held: list[HeldSection] | None = None
     signatures: list[Signature] | None = None
+    signatures_of_other_batch: bool = False
     autograd: Autograd | None = None  # of a forward pass
     members: Any = None  # what earlier versions wrote of merged op groups: refused
     member_of: Any = None
@@ -189,6 +190,7 @@ def _content(graph: OpGraph) -> GraphFile:
         batch=_batch(graph),
         held=_held(graph),
         signatures=list(graph.signatures.distinct) if graph.signatures else None,
+        signatures_of_other_batch=graph.signatures is not None and graph.signatures.of_other_batch,
         autograd=graph.autograd,
     )
 
@@ -309,6 +311,7 @@ def _signatures(content: GraphFile, index: Mapping[str, int]) -> Signatures | No
         np.array([-1 if node.signature is None else node.signature for node in nodes], np.int64),
         np.append(0, np.cumsum([len(node.sources) for node in nodes])),
         np.array(numbers, np.int64),
+        content.signatures_of_other_batch,
     )
 
 

@@ -47,7 +47,7 @@ def check_samples(samples: int) -> None:
 def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
     """The same graph, with what it costs for `part` samples in place of `of`.
 
-    The samples are no longer known, nor are descriptions of ops and their signatures, which are those of the batch that
+    The samples are no longer known, nor are descriptions of ops; the shapes of signatures stay those of the batch that
     was captured. A message of an edge, which has no law, is in proportion to the batch where its producer's output
     grows at all, and a transfer of an output is the same share of it as before. So is what an op occupies besides its
     output; next to an output that does not grow, as a loss or a cast weight but no gradient, it is of the samples.
@@ -74,7 +74,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
         batch_law=replace(law, samples=0),
         held=None if graph.held is None else graph.held.scaled(part / of),
         described=(),
-        signatures=None,
+        signatures=graph.signatures and replace(graph.signatures, of_other_batch=True),
     )
 
 

@@ -1,6 +1,7 @@
 """Efficiencies by GPU and size: which GPU stands for a device, and what small ops and convolutions by Winograd take."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +16,16 @@ from envs.costs.nearest_gpu import nearest_gpu, stand_ins
 from envs.expansion.shares import shared
 from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster, Device
+from graphs.descriptions.another_batch import with_batch
+from graphs.descriptions.descriptions import descriptions_of
 from graphs.devices.catalogue import catalogue, device
+from graphs.files.load import load_graph
+from graphs.formats.graph_file import save_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.signatures import Read, Signature, Signatures
 
+MEASURED = "roofline:efficiency=measured"
 HALF = 2e-3
 PRODUCT = KindClass(name="product", kinds=["aten.mm"], arithmetic=0.5)
 SMALL = Efficiencies(
@@ -110,7 +116,7 @@ def test_devices_that_were_not_measured_are_named_with_what_stands_for_them() ->
 
 
 def test_a_report_says_which_gpu_stands_for_a_device() -> None:
-    l4, h100 = (timed(problem([1e9], device(name)), "roofline:efficiency=measured") for name in ("l4", "h100"))
+    l4, h100 = (timed(problem([1e9], device(name)), MEASURED) for name in ("l4", "h100"))
     assert stand_in_remark(l4) == "d0 taken for p4, the nearest GPU that was measured"
     assert stand_in_remark(h100) == ""
     assert stand_in_remark(timed(problem([1e9], device("l4")), "roofline:efficiency=typical")) == ""
@@ -191,9 +197,21 @@ def test_where_no_class_lists_winograd_it_is_a_convolution() -> None:
 
 def test_a_part_of_the_batch_is_computed_as_the_whole_is() -> None:
     cluster, whole = cluster_of(device("v100-pcie")), replace(step_of(convolution()), batch_law=BatchLaw(8))
-    part = shared(timed(Problem(whole, cluster), "roofline:efficiency=measured"), 0.5).op_seconds
+    part = shared(timed(Problem(whole, cluster), MEASURED), 0.5).op_seconds
     half = replace(whole, flops=whole.flops / 2, bytes_accessed=whole.bytes_accessed / 2)
-    expected = timed(Problem(half, cluster), "roofline:efficiency=measured").op_seconds
+    expected = timed(Problem(half, cluster), MEASURED).op_seconds
     assert part is not None
     assert expected is not None
     assert part.tolist() == expected.tolist()
+
+
+def test_another_batch_is_computed_as_if_it_was_captured_with_it_and_so_is_its_file(tmp_path: Path) -> None:
+    spec, cluster = "transformer:layers=1,width=32,heads=2,sequence=16,vocabulary=2048", cluster_of(device("v100-pcie"))
+    given, of_other = load_graph(f"{spec},batch=2"), with_batch(load_graph(f"{spec},batch=8", with_law=True), 2)
+    save_graph(of_other, tmp_path / "g.graph.json")
+    read = load_graph(str(tmp_path / "g.graph.json"))
+    expected, *found = (timed(Problem(each, cluster), MEASURED).op_seconds for each in (given, of_other, read))
+    assert "aten._log_softmax.wide" in kernel_kinds(given)
+    for seconds in found:
+        assert np.array_equal(np.asarray(seconds), np.asarray(expected))
+    assert not any(descriptions_of(read))  # whose shapes would be those of the other batch
