@@ -58,13 +58,16 @@ class RelativeAttention(nn.Module):
     def forward(self, x: Tensor, seen: Tensor, distances: Tensor, mask: Tensor) -> Tensor:
         """(batch, sequence, width) from the same.
 
-        What may be seen is (batch, length, width), the distances are (length, width).
+        What may be seen is (batch, length, width). The distances are (length, width), or (2 length, width) if what
+        comes later may be seen, too.
         """
         query = self._split(self.query(x))
         key, value = (self._split(part) for part in self.key_value(seen).chunk(2, dim=-1))
         distance = self.distance(distances).view(len(distances), self.heads, -1).permute(1, 2, 0)
         by_content = (query + self.content_bias) @ key.transpose(2, 3)
         by_distance = _shifted((query + self.distance_bias) @ distance)
+        if len(distances) > seen.shape[1]:
+            by_distance = by_distance[..., : seen.shape[1]]
         scores = (by_content + by_distance) / query.shape[-1] ** 0.5 + mask
         mixed = (scores.softmax(dim=-1) @ value).transpose(1, 2).reshape(x.shape)
         projected: Tensor = self.out(mixed)

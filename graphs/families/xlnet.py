@@ -44,7 +44,7 @@ class XLNet(nn.Module):
         self.query = nn.Parameter(torch.empty(1, 1, width))
         self.layers = relative_layers(layers, width, heads)
         self.bias = nn.Parameter(torch.empty(VOCABULARY))
-        self.register_buffer("distances", torch.empty(sequence, width))  # sines and cosines
+        self.register_buffer("distances", torch.empty(2 * sequence, width))  # to what is before and behind
         self.register_buffer("sees_itself", torch.empty(sequence, sequence))
         self.register_buffer("sees_others", torch.empty(sequence, sequence))
 
