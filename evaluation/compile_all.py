@@ -12,7 +12,7 @@ from evaluation.commands.load_placer import load_placer
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.learned.sequential.placer import build as build_sequential
 
 # they call all compiled functions of placers
@@ -26,7 +26,7 @@ def compile_all() -> None:
     """Call all compiled functions, one after another; a search has simulations left once it has tried its starts."""
     graph = _chain()
     for objective in ("step-time", "max-load"):
-        problem = Problem(graph, by_name.build("graphs.clusters", "p100:devices=2"), objective=objective)
+        problem = Problem(graph, by_name.build("graphs.clusters", "p100:devices=2"), objective=objective_of(objective))
         lower_bound(problem)
         for placer in PLACERS:
             SimulatedPlan.by(load_placer(placer), problem, budget=60)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from graphs.cluster import Cluster
-from graphs.foundation import by_name
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.host import Collectives
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
@@ -19,7 +19,8 @@ from graphs.runtime import IDEAL, Runtime
 from graphs.units import Units
 from graphs.weight_memory import WeightMemory, weight_gradient_bytes
 
-STEP_TIME = "step-time"  # the objective that is meant unless another is named
+_OBJECTIVES = "envs.objectives"
+STEP_TIME: Extension[Any] = Extension(_OBJECTIVES, "step-time")  # the objective that is meant unless another is named
 MEASURED = "measured"  # the step time of placements that are run
 
 
@@ -28,8 +29,8 @@ class Problem:
     """An op graph to be placed on a cluster, and the optimizer, whose state takes memory.
 
     The objective is what a placer that has the choice minimises: the simulated step time of one training step, or
-    another by its spec, such as "max-load", the load of the busiest device when samples are pipelined
-    (`envs.objectives`). The runtime says how plans are run. Raises InputError for an unknown optimizer or objective,
+    another one (`objective_of`), such as "max-load", the load of the busiest device when samples are pipelined. The
+    runtime says how plans are run. Raises InputError for an unknown optimizer or objective,
     and for a host of CPUs, which run an op in the thread that issues it.
     """
 
@@ -37,7 +38,7 @@ class Problem:
     cluster: Cluster
     optimizer: str = "adam"  # one of `graphs.optimizers`; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
-    objective: str = STEP_TIME
+    objective: Extension[Any] = STEP_TIME  # builds an `envs.objectives.Objective`
     runtime: Runtime = IDEAL
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
     memory: WeightMemory | None = None  # what weights occupy, if not what follows from the graph and the optimizer
@@ -48,7 +49,7 @@ class Problem:
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)
         assert len(self.pace) in (0, len(self.graph))
-        object.__setattr__(self, "objective", objective_spec(self.objective))
+        object.__setattr__(self, "objective", objective_of(self.objective))
         if self.graph.devices:
             self._check_allowed()
         if self.runtime.host is not None and self.cluster.is_cpu.any():
@@ -144,8 +145,8 @@ class Problem:
 
         With `measured` it may be the measured one, too.
         """
-        if self.objective != STEP_TIME and not (measured and self.objective.partition(":")[0] == MEASURED):
-            raise InputError(f"{who} knows step times only, and the objective is {self.objective!r}; use {instead}")
+        if self.objective != STEP_TIME and not (measured and self.objective.name.partition(":")[0] == MEASURED):
+            raise InputError(f"{who} knows step times only, and the objective is '{self.objective}'; use {instead}")
 
     def _refuse_cpus(self) -> None:
         cpu = next(device.name for device in self.cluster.devices if device.kind == "cpu")
@@ -169,15 +170,6 @@ class Problem:
         )
 
 
-def objective_spec(text: str) -> str:
-    """The spec of an objective as it is written everywhere: "max-load", for "max_load" too.
-
-    Raises InputError for an unknown name; a function in a user's own file is not checked.
-    """
-    if text == STEP_TIME or by_name.own(text):
-        return text
-    name, colon, knobs = text.partition(":")
-    known = [file.replace("_", "-") for file in by_name.names("envs.objectives")]
-    if name.replace("_", "-") not in known:
-        raise InputError(by_name.unknown("objective", name, known))
-    return f"{name.replace('_', '-')}{colon}{knobs}"
+def objective_of(what: Extension[Any] | str) -> Extension[Any]:
+    """The objective that a spec names, such as "max-load" or "my.py:build". Raises InputError as `Extension.of`."""
+    return Extension.of(_OBJECTIVES, what, dash="-")

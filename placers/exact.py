@@ -102,7 +102,7 @@ class Exact(Named):
         Raises InputError for a graph that is too large, for an objective that is not proportional to the step time,
         with a host, or without OR-tools.
         """
-        if problem.objective == "throughput":  # the time of a step per sample: the same plan is best
+        if problem.objective.name == "throughput":  # the time of a step per sample: the same plan is best
             problem = replace(problem, objective=STEP_TIME)
         problem.check_step_time("exact", "annealing, or max_load_dp for the max-load")
         if problem.runtime.host is not None or problem.runtime.streams:

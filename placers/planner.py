@@ -304,9 +304,9 @@ class _Planning:
     def _by_latency(self) -> bool:
         """Whether pipelines are judged by latency at the grain of stages; by the step time, if not."""
         objective = self._problem.objective
-        if objective not in (STEP_TIME, "throughput", "latency"):
-            self._notes.append(f"planner: pipelines are searched for by step time, and compared by {objective!r}.")
-        return objective == "latency"
+        if objective.name not in (STEP_TIME.name, "throughput", "latency"):
+            self._notes.append(f"planner: pipelines are searched for by step time, and compared by '{objective}'.")
+        return objective.name == "latency"
 
     def _divided(self) -> list[LayerPipeline]:
         """The best pipelines whose stages are divided, if they are near the best plan; these are then searched from."""

@@ -20,7 +20,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import user_code
 from graphs.op_graph import Floats
-from graphs.problem import STEP_TIME, Problem, objective_spec
+from graphs.problem import STEP_TIME, Problem
 
 
 class Evaluator(Protocol):
@@ -51,28 +51,15 @@ class Objective(Protocol):
         ...
 
 
-def load_objective(spec: str) -> Objective:
-    """The objective that a spec names, such as "max-load" or "my.py:build".
-
-    Raises InputError for an unknown name or knob, and for what is no objective.
-    """
-    spec = objective_spec(spec)
-    name, colon, knobs = spec.partition(":")
-    file = spec if by_name.own(spec) else f"{name.replace('-', '_')}{colon}{knobs}"
-    objective: Objective = by_name.build("envs.objectives", file)
-    return objective
-
-
 def evaluator_of(problem: Problem) -> Evaluator:
     """What evaluates placements of a problem, by the problem's objective."""
-    return load_objective(problem.objective).evaluator(problem)
+    objective: Objective = problem.objective.built
+    return objective.evaluator(problem)
 
 
 def is_pipelined(problem: Problem) -> bool:
     """Whether a problem's objective is about samples that follow one another, and not about one step."""
-    objective = load_objective(problem.objective)
-    built = objective.built if isinstance(objective, OwnObjective) else objective
-    return bool(getattr(built, "pipelined", False))
+    return bool(getattr(problem.objective.built, "pipelined", False))
 
 
 def rate_of(spec: str) -> str:
@@ -91,7 +78,7 @@ def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
     if problem.objective == STEP_TIME:
         return None
     plan.check(problem)
-    objective = load_objective(problem.objective)
+    objective: Objective = problem.objective.built
     if of_plan := getattr(objective, "of_plan", None):
         return float(of_plan(problem, plan))
     return _of_evaluator(objective, problem, plan)
@@ -113,6 +100,11 @@ class OwnObjective(by_name.OwnExtension[Objective]):
     """An objective from a user's file."""
 
     folder = "envs.objectives"
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether samples follow one another."""
+        return bool(getattr(self.built, "pipelined", False))
 
     def evaluator(self, problem: Problem) -> OwnEvaluator:
         """What the user's evaluator says. Raises UserCodeError for what its code raises."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from envs.costs.costs import load_cost_model, timed
 from envs.expansion.shares import of_batch
-from envs.objectives import load_objective
 from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
@@ -20,7 +19,7 @@ from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
 from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.optimizers import check_optimizer
-from graphs.problem import STEP_TIME, Problem
+from graphs.problem import STEP_TIME, Problem, objective_of
 from graphs.reserve import reserve_of
 from graphs.runtime import Runtime, runtime_of
 from graphs.transforms.batch import check_samples
@@ -39,7 +38,7 @@ def problem_of(
     graph: GraphLike,
     cluster: ClusterLike = "",
     *,
-    objective: str = STEP_TIME,
+    objective: str = STEP_TIME.name,
     with_law: bool = False,
     **options: Unpack[ProblemOptions],
 ) -> Problem:
@@ -60,7 +59,7 @@ def asked_problems(
     clusters: Sequence[ClusterLike] = (),
     *,
     suite: str = "",
-    objective: str = STEP_TIME,
+    objective: str = STEP_TIME.name,
     **options: Unpack[ProblemOptions],
 ) -> Callable[[bool], list[Problem]]:
     """What makes the problems of a suite, or every graph on every cluster, as `problem_of` does.
@@ -83,7 +82,7 @@ def asked_problems(
     if batch is not None:
         check_samples(batch)
     reserve = reserve_of(options.get("reserve", "none"))
-    load_objective(objective)  # refused here if there is no such objective
+    minimised = objective_of(objective).loaded()
     check_cost_model(cost_model)
     runtime = asked_runtime(options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO))
     found = load_clusters(clusters)
@@ -108,7 +107,7 @@ def asked_problems(
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
-        done = [replace(problem, objective=objective, runtime=runtime) for problem in done]
+        done = [replace(problem, objective=minimised, runtime=runtime) for problem in done]
         return done if reserve is None else [replace(each, cluster=reserve.on(each.cluster)) for each in done]
 
     return problems

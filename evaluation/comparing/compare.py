@@ -70,7 +70,7 @@ def compare(
         for placer in built for seed in seeds
     ]  # fmt: skip
     if robust and (other := [task.problem.objective for task in tasks if task.problem.objective != STEP_TIME]):
-        raise InputError(f"a robust comparison is one of step times, not of {other[0]!r}")
+        raise InputError(f"a robust comparison is one of step times, not of '{other[0]}'")
     if plans is not None:
         plans.mkdir(exist_ok=True)
     made = Provenance.now(built, {task.digits[0] for task in tasks})

@@ -93,7 +93,7 @@ class Comparison(Printed):
     def objective(self) -> str:
         """The objective of the problems, by name; several with commas between them."""
         named = ["max-load" if record.max_load is not None else record.objective for record in self.records]
-        return ", ".join(name for name in dict.fromkeys(named) if name != STEP_TIME) or STEP_TIME
+        return ", ".join(name for name in dict.fromkeys(named) if name != STEP_TIME.name) or STEP_TIME.name
 
     @cached_property
     def is_robust(self) -> bool:
@@ -284,7 +284,7 @@ def failure_table(comparison: Comparison) -> Table:
 
 def placer_table(comparison: Comparison) -> Table:
     """Every figure of each placer on a single problem: a row per placer, the fastest first."""
-    own = () if comparison.objective == STEP_TIME else (comparison.objective,)
+    own = () if comparison.objective == STEP_TIME.name else (comparison.objective,)
     robust = ROBUST if comparison.is_robust else {}
     heads = (
         *own,
@@ -327,7 +327,7 @@ def problem_table(comparison: Comparison) -> Table:
         f"{what[0].upper()}{what[1:]}, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
     )
     labels = [comparison.labels[placer].replace("_", "_\n") for placer in comparison.placers]
-    columns = formatting.numbers("bound" if comparison.objective == STEP_TIME else "step bound", *labels)
+    columns = formatting.numbers("bound" if comparison.objective == STEP_TIME.name else "step bound", *labels)
     for column in columns[1:]:
         column.overflow = "fold"
     table = formatting.table("Per problem", Column("problem", no_wrap=True), *columns, caption=caption)
@@ -375,7 +375,7 @@ def _ranked_by(comparison: Comparison) -> str:
         return "median step time under noise"
     if rate := rate_of(comparison.objective):
         return f"time per {rate.removesuffix('/s').removesuffix('s')}"  # in tables of seconds
-    return "step time" if comparison.objective == STEP_TIME else comparison.objective
+    return "step time" if comparison.objective == STEP_TIME.name else comparison.objective
 
 
 def step_texts(comparison: Comparison, values: Floats, row: int) -> list[str]:

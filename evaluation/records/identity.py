@@ -45,10 +45,11 @@ def problem_digits(problem: Problem) -> str:
     law = problem.graph.batch_law
     if law is not None and not law.knows_ops:  # the samples alone do not change what a step takes
         law = None if problem.objective == STEP_TIME else law
-    files = [own.file if (own := by_name.own(spec)) else "" for spec in (problem.objective, problem.runtime.order)]
+    objective, order = problem.objective.name, problem.runtime.order
+    files = [problem.objective.file or "", own.file if (own := by_name.own(order)) else ""]
     return _digest(
-        problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
-        problem.runtime.order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
+        problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, objective,
+        order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
         *(() if problem.runtime.host is None else (problem.runtime.host,)),
         *(rule for rule in ("sends_at_end", "streams") if getattr(problem.runtime, rule)),
         *(() if problem.all_reduce == "ring" else (problem.all_reduce,)),

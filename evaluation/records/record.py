@@ -31,7 +31,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     micro_batches: int = 1
     replicas: tuple[int, ...] = ()  # (stages,) devices of each stage, of a plan that is no op placement
     pass_order: str = ""  # of the passes of these stages, if they are not run as they are ready
-    objective: str = STEP_TIME
+    objective: str = STEP_TIME.name
     objective_value: float | None = None  # seconds, of an objective other than the step time
     samples: int = 0  # of a step; 0 if not known
     latency_seconds: float | None = None  # of the forward pass of a micro-batch (`evaluation.tables.plan_latency`)
@@ -42,8 +42,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     notes: tuple[str, ...] = ()  # sentences of the placer on its plan
 
     def __post_init__(self) -> None:
-        if self.objective == STEP_TIME:  # msgspec leaves out a default only if it is the same object
-            msgspec.structs.force_setattr(self, "objective", STEP_TIME)
+        if self.objective == STEP_TIME.name:  # msgspec leaves out a default only if it is the same object
+            msgspec.structs.force_setattr(self, "objective", STEP_TIME.name)
 
     @property
     def case(self) -> tuple[str, str, int]:

@@ -18,7 +18,7 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -95,6 +95,62 @@ class Named:
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         changed = {knob: value for knob, (value, default) in values.items() if value != default}
         return spec_of(type(self).__module__.rpartition(".")[2], changed)
+
+
+@dataclass(frozen=True)
+class Extension(Generic[Built]):
+    """An extension that knows its name. What it names is built when it is first used, and kept."""
+
+    folder: str
+    name: str  # the spec that builds it
+
+    @classmethod
+    def of(cls, folder: str, what: Extension[Built] | str, dash: str = "_") -> Extension[Built]:
+        """The one that a spec names; its name is written with `dash` where words meet, "max-load" for "max_load" too.
+
+        Raises InputError for an unknown name. Knobs, and a user's own file, are checked when it is built.
+        """
+        if isinstance(what, Extension):
+            return what
+        if not isinstance(what, str):
+            raise InputError(f"expected a {_singular(folder)} as text, got {type(what).__name__}")
+        if own(what):
+            return cls(folder, what)
+        name, colon, rest = what.partition(":")
+        known = [each.replace("_", dash) for each in names(folder)]
+        if (written := re.sub("[-_]", dash, name)) not in known:
+            raise InputError(unknown(_singular(folder), name, known))
+        return cls(folder, f"{written}{colon}{rest}")
+
+    @property
+    def file(self) -> Path | None:
+        """The user's own file that has it, if one does."""
+        found = own(self.name)
+        return found and found.file
+
+    @property
+    def built(self) -> Built:
+        """What the folder's extensions build; again once a user's file has changed. Raises InputError as `build`."""
+        file = self.file
+        built: Built = _built(self.folder, self.name, file.read_bytes() if file and file.is_file() else b"")
+        return built
+
+    def loaded(self) -> Extension[Built]:
+        """Itself, once it is built: all that can be refused is. Raises InputError as `build`."""
+        assert self.built is not None
+        return self
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@lru_cache(maxsize=256)
+def _built(folder: str, name: str, source: bytes) -> Any:  # noqa: ARG001 - a user's file is run again if it changed
+    """What an `Extension` builds."""
+    if own(name):
+        return build(folder, name)
+    written, colon, rest = name.partition(":")
+    return build(folder, f"{written.replace('-', '_')}{colon}{rest}")
 
 
 def built_in(folder: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Proposes(Protocol):
 def why_placements_only(problem: Problem) -> str:
     """The reason why only op placements make sense for a problem; empty if there is none."""
     if is_pipelined(problem):
-        return f"the objective {problem.objective!r} is about samples that follow one another anyway"
+        return f"the objective '{problem.objective}' is about samples that follow one another anyway"
     if problem.allowed is not None:
         bound = next(op for op, names in enumerate(problem.graph.devices) if names)
         names = ", ".join(problem.graph.devices[bound])

@@ -13,7 +13,7 @@ from graphs.batch_law import BatchLaw
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
-from graphs.problem import MEASURED, STEP_TIME, Problem
+from graphs.problem import MEASURED, STEP_TIME, Problem, objective_of
 from tests.oracle.toys import random_graph, toy_cluster
 
 # What is measured depends on what was run before, and needs processes: tests/envs/test_measured_objective.py.
@@ -23,7 +23,7 @@ NAMES = [file.replace("_", "-") for file in by_name.names("envs.objectives") if 
 def problem(objective: str, memory: float = 60.0) -> Problem:
     """Thirty ops on three devices with memory for some placements."""
     graph = replace(random_graph(30, seed=1), batch_law=BatchLaw(4))
-    return Problem(graph, toy_cluster(3, memory=memory), objective=objective)
+    return Problem(graph, toy_cluster(3, memory=memory), objective=objective_of(objective))
 
 
 def drawn(count: int) -> Ints:
@@ -33,7 +33,7 @@ def drawn(count: int) -> Ints:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_named_by_its_file(name: str) -> None:
-    assert problem(name.replace("-", "_")).objective == name
+    assert problem(name.replace("-", "_")).objective.name == name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,7 +80,7 @@ def test_a_plan_is_worth_what_the_evaluator_says(name: str) -> None:
     plan = Plan.of(placement)
     given = problem(name)
     seconds = float(evaluator_of(given).seconds(placement[None])[0])
-    if name == STEP_TIME:
+    if name == STEP_TIME.name:
         assert seconds == simulate(given, plan).step_seconds
         assert evaluate_objective(given, plan) is None
     else:

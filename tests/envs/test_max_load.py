@@ -11,7 +11,7 @@ from envs.costs.costs import Costs, costs_of
 from envs.objectives import evaluator_of
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from tests.oracle.toys import device_loads, random_graph, toy_cluster, toy_graph
 
 # 0 -> 1, 2, 3 and 1 -> 3: op 0 is read by three ops
@@ -25,7 +25,7 @@ def problem(objective: str = "max-load") -> Problem:
     bandwidth = np.array([[1.0, 0.5, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 1.0]])
     cluster = Cluster("two and a CPU", devices, np.zeros((3, 3)), bandwidth, np.arange(9).reshape(3, 3))
     graph = toy_graph([1, 1, 1, 1], EDGES, output_bytes=[5.0, 7.0, 11.0, 13.0])
-    return Problem(graph, cluster, op_seconds=SECONDS, objective=objective)
+    return Problem(graph, cluster, op_seconds=SECONDS, objective=objective_of(objective))
 
 
 @pytest.mark.parametrize(

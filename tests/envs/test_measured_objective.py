@@ -16,7 +16,7 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.search.moves import random_placements
@@ -49,7 +49,7 @@ class Runs:
 def seconds(problem: Problem, plan: Plan) -> float:
     """What a run of a plan takes, always the same."""
     factor = 1.2 + 0.4 * np.random.default_rng(plan.placement).random()
-    return float(factor * simulate(replace(problem, objective="step-time"), plan).step_seconds)
+    return float(factor * simulate(replace(problem, objective=objective_of("step-time")), plan).step_seconds)
 
 
 @pytest.fixture
@@ -63,7 +63,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 @pytest.fixture
 def problem() -> Problem:
     """A new one, of which nothing was run."""
-    return Problem(random_graph(14, seed=2), toy_cluster(3, memory=1e9), objective=f"measured:runs={RUNS}")
+    return Problem(
+        random_graph(14, seed=2), toy_cluster(3, memory=1e9), objective=objective_of(f"measured:runs={RUNS}")
+    )
 
 
 def test_of_placements_that_come_together_one_is_run_that_is_simulated_fastest(problem: Problem, runs: Runs) -> None:

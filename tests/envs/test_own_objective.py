@@ -10,7 +10,7 @@ from envs.objectives import evaluate_objective, evaluator_of
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from tests.oracle.toys import random_graph, toy_cluster
 
 OWN = """
@@ -60,7 +60,7 @@ def nothing():
 def problem(tmp_path: Path, *, code: str = OWN, function: str = "build") -> Problem:
     """Six ops on two devices, with the user's objective."""
     (tmp_path / "my.py").write_text(code)
-    return Problem(random_graph(6, seed=0), toy_cluster(2), objective=f"{tmp_path / 'my.py'}:{function}")
+    return Problem(random_graph(6, seed=0), toy_cluster(2), objective=objective_of(f"{tmp_path / 'my.py'}:{function}"))
 
 
 def test_it_evaluates_plans(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ def test_what_is_no_objective_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no callable 'none' in it; there are: .*build"):
         evaluator_of(problem(tmp_path, function="none"))
     with pytest.raises(InputError, match="expected the name of a function after the file"):
-        Problem(random_graph(6, seed=0), toy_cluster(2), objective=f"{tmp_path / 'my.py'}")
+        Problem(random_graph(6, seed=0), toy_cluster(2), objective=objective_of(f"{tmp_path / 'my.py'}"))

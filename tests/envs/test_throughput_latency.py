@@ -16,7 +16,7 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -24,7 +24,7 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 def of_samples(problem: Problem, samples: int, objective: str) -> Problem:
     """The problem, of a step with that many samples, and an objective."""
     graph = replace(problem.graph, batch_law=BatchLaw(samples))
-    return replace(problem, graph=graph, objective=objective)
+    return replace(problem, graph=graph, objective=objective_of(objective))
 
 
 @given(seed=st.integers(0, 99), samples=st.integers(1, 64))
@@ -38,7 +38,7 @@ def test_throughput_is_the_step_time_per_sample(seed: int, samples: int) -> None
 
 @pytest.mark.parametrize("objective", ["throughput", "step-time"])
 def test_only_a_rate_asks_for_the_samples(objective: str) -> None:
-    problem = Problem(random_graph(5, 1), toy_cluster(2), objective=objective)
+    problem = Problem(random_graph(5, 1), toy_cluster(2), objective=objective_of(objective))
     if objective == "step-time":
         assert evaluator_of(problem).seconds(np.zeros((1, 5), np.int64))[0] > 0
         return
@@ -100,7 +100,7 @@ def test_a_plans_own_order_counts() -> None:
 
 def test_other_objectives_judge_the_expanded_plan() -> None:
     chain = Pipeline(2, 4, forward=2.0, backward=3.0)
-    problem = replace(chain.problem(), objective="max-load")
+    problem = replace(chain.problem(), objective=objective_of("max-load"))
     assert evaluate_objective(problem, chain.plan("gpipe")) == pytest.approx(4 * 5.0)
     replicated = Plan(((0, 1),) * len(problem.graph), schedule=Schedule(micro_batches=2))
     assert evaluate_objective(problem, replicated) == pytest.approx(4 * 2 * 5.0 / 2)

@@ -17,7 +17,7 @@ from evaluation.records.record import Record
 from evaluation.records.run_files import EvaluationFile, Notes, load_evaluation
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from tests.evaluation.some_placers import Alternating
 from tests.evaluation.some_records import LEARNED, SOME, record
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
@@ -139,11 +139,11 @@ def test_a_robust_comparison_times_each_plan_under_noise(tmp_path: Path) -> None
     assert robust.objective_seconds[0, 0] == expected.median_seconds
     assert compare([Alternating()], [problem], journal=journal, quiet=True).records == plain.records, "not this one"
     with pytest.raises(InputError, match="a robust comparison is one of step times, not of 'max-load'"):
-        compare([Alternating()], [replace(problem, objective="max-load")], robust=True, quiet=True)
+        compare([Alternating()], [replace(problem, objective=objective_of("max-load"))], robust=True, quiet=True)
 
 
 def test_what_the_objective_says_of_a_plan_is_in_seconds() -> None:
-    problem = replace(two_problems()[0], objective="max-load")
+    problem = replace(two_problems()[0], objective=objective_of("max-load"))
     [found] = compare([Alternating()], [problem], quiet=True).records
     assert found.objective == "max-load"
     assert found.objective_value == found.objective_seconds == 2.5, "the second op, and its side of a transfer"

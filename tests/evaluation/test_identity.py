@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from evaluation.records.identity import problem_digits
 from graphs.batch_law import COSTS, BatchLaw
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from tests.oracle.toys import random_graph, toy_cluster
 
 
@@ -19,5 +19,5 @@ def test_the_samples_count_where_they_change_the_objective() -> None:
     graph = random_graph(6, 1)
     bare, few, many = (replace(graph, batch_law=law) for law in (None, BatchLaw(8), BatchLaw(16)))
     assert len({problem_digits(Problem(each, toy_cluster(2))) for each in (bare, few, many)}) == 1
-    loads = {problem_digits(Problem(each, toy_cluster(2), objective="max-load")) for each in (few, many)}
+    loads = {problem_digits(Problem(each, toy_cluster(2), objective=objective_of("max-load"))) for each in (few, many)}
     assert len(loads) == 2

@@ -21,7 +21,7 @@ from evaluation.comparing.compare import compare
 from evaluation.records.journal import Journal, plans, records
 from evaluation.records.record import Record
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.contract.placer import Placer
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import load_meta
@@ -49,7 +49,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "an optimizer": {"problems": [replace(PROBLEM, optimizer="sgd")]},
     "costs": {"problems": [replace(PROBLEM, op_seconds=np.ones((4, 2)))]},
     "a cost model": {"problems": [timed(PROBLEM, "roofline:efficiency=typical")]},
-    "an objective": {"problems": [replace(PROBLEM, objective="max-load")]},
+    "an objective": {"problems": [replace(PROBLEM, objective=objective_of("max-load"))]},
     "a budget": {"budget": 7},
     "a seed": {"seeds": [1]},
     "a knob that the name does not tell": {"placers": [Alternating(every=3)]},
@@ -105,7 +105,7 @@ def test_a_file_that_a_placer_reads_counts_by_its_content(tmp_path: Path) -> Non
 
 def test_an_objective_of_ones_own_counts_by_its_content(tmp_path: Path) -> None:
     own, journal = tmp_path / "own.py", tmp_path / "j.jsonl"
-    problem = replace(PROBLEM, objective=f"{own}:build")
+    problem = replace(PROBLEM, objective=objective_of(f"{own}:build"))
     for scale in (1, 10):
         own.write_text(
             "from envs.simulation.simulator import Simulator\n"

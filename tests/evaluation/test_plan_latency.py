@@ -15,7 +15,7 @@ from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.tables.plan_latency import PlanLatency
 from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.contract.placer import Placer
 from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe
@@ -31,7 +31,7 @@ def fleet(cluster: Cluster, stages: int = 4, objective: str = "step-time") -> Pr
     """Eight requests, one in each micro-batch: a second in each layer, and a byte from one to the next."""
     problem = Pipeline(stages, 8, forward=1, is_training=False, activation=1).problem(cluster)
     graph = replace(problem.graph, batch_law=BatchLaw(samples=8))
-    return replace(problem, graph=graph, objective=objective)
+    return replace(problem, graph=graph, objective=objective_of(objective))
 
 
 def latency(problem: Problem, plan: Plan) -> PlanLatency:
@@ -97,7 +97,7 @@ def test_a_placement_on_one_device_is_that_device_alone() -> None:
 
 
 def test_samples_that_are_pipelined_anyway_have_no_latency() -> None:
-    problem = replace(Pipeline(2).problem(), objective="max-load")
+    problem = replace(Pipeline(2).problem(), objective=objective_of("max-load"))
     assert PlanLatency.of(problem, SingleDevice().place(problem).plan) is None
     assert "By each objective" not in to_text(compare([SingleDevice()], [problem], quiet=True))
 

@@ -15,7 +15,7 @@ from graphs.files.graph_source import graph_source
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.op_graph import Phase
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.pipelines.cutting.contracted_graph import ContractedGraph
 from placers.pipelines.cutting.ideals import Ideals
 from placers.pipelines.cutting.split import best_split
@@ -48,7 +48,7 @@ def load_of(file: str, spec: str) -> float:
     """Milliseconds of a placer's plan for a workload."""
     problem = graph_source(str(DATA / file)).problem
     assert problem is not None
-    asked = replace(problem, objective="max-load")
+    asked = replace(problem, objective=objective_of("max-load"))
     plan = by_name.build("placers", spec).place(asked).plan
     return 1e3 * float(device_loads(asked, plan.placement, costs_of(asked)).max())
 
@@ -74,7 +74,7 @@ def test_inception_is_solved_too_and_no_heuristic_split_in_order_is_better(which
 
 def problems(seed: int, ops: int, devices: int) -> Problem:
     """A random graph on equal devices."""
-    return Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e9), objective="max-load")
+    return Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e9), objective=objective_of("max-load"))
 
 
 @settings(max_examples=examples(60, 15), deadline=None)
@@ -120,7 +120,7 @@ def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
 @settings(max_examples=examples(60, 15), deadline=None)
 @given(seed=st.integers(0, 10_000), ops=st.integers(1, 12))
 def test_transfers_far_longer_than_all_work_leave_a_split(seed: int, ops: int) -> None:
-    problem = Problem(random_graph(ops, seed=seed), load_cluster("p100:devices=4"), objective="max-load")
+    problem = Problem(random_graph(ops, seed=seed), load_cluster("p100:devices=4"), objective=objective_of("max-load"))
     plan = by_name.build("placers", "max_load_dp").place(problem).plan
     assert device_loads(problem, plan.placement, costs_of(problem)).max() < 1e-9, (
         "all work takes less than one transfer"

@@ -11,7 +11,7 @@ from graphs.cluster import Cluster
 from graphs.clusters import p100_switches
 from graphs.formats.pipedream import LayerProfile
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from graphs.transforms.batch import scaled
 from placers.pipedream import PipeDream
 from placers.pipelines.published.pipedream_planner import on_groups
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_planned_and_said() -> None:
 
 
 def test_where_only_placements_make_sense_stages_are_without_replicas() -> None:
-    problem = Problem(chain_profile([(3, 1, 1), (1, 1, 1)]).graph(), servers(2), objective="max-load")
+    problem = Problem(chain_profile([(3, 1, 1), (1, 1, 1)]).graph(), servers(2), objective=objective_of("max-load"))
     result = PipeDream(form="printed").place(problem)
     assert result.plan == PipeDream().place(problem).plan
     assert "without mini-batches or replicas, since the objective 'max-load'" in result.notes[0]

@@ -9,7 +9,7 @@ from envs.objectives import evaluator_of
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.held_memory import HeldMemory
 from graphs.foundation import by_name
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.search.moves import Moves, random_placements
 from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -28,7 +28,7 @@ def may_run(placements: np.ndarray) -> bool:
 @pytest.mark.parametrize("objective", ["step-time", "max-load"])
 @pytest.mark.parametrize("spec", ["annealing", "genetic:population=20", "hill_climbing:patience=20", "random"])
 def test_a_search_returns_what_it_evaluated(spec: str, objective: str) -> None:
-    problem = replace(PROBLEM, objective=objective)
+    problem = replace(PROBLEM, objective=objective_of(objective))
     result = by_name.build("placers", spec).place(problem, seed=2, budget=300)
     result.plan.check(problem)
     seconds = evaluator_of(problem).seconds(result.plan.per_unit(problem)[None])[0]

@@ -16,7 +16,7 @@ from evaluation.commands.load_placer import classical_placers
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from graphs.runtime import IDEAL
 from placers.exact import PRECISION, Exact, Solution
 from placers.solvers.placement_bounds import placement_bounds
@@ -199,9 +199,9 @@ def test_what_fits_nowhere_is_proven_to() -> None:
 
 def test_for_throughput_it_finds_the_plan_with_the_fastest_step(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
-    of_rate = replace(problem, objective="throughput")
+    of_rate = replace(problem, objective=objective_of("throughput"))
     found = Exact().place(of_rate, budget=100)
     assert found.plan == Exact().place(problem, budget=100).plan
     assert simulate(problem, found.plan).step_seconds == four_ops_two_devices.best_seconds
     with pytest.raises(InputError, match="exact knows step times only, and the objective is 'latency'"):
-        Exact().place(replace(problem, objective="latency"), budget=100)
+        Exact().place(replace(problem, objective=objective_of("latency")), budget=100)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from envs.objectives import evaluator_of
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.search.levels import COARSEST, RATIO, at_finest, levels_of
 from placers.search.moves import Moves, MoveTables, level_at, move, random_placements
@@ -37,7 +37,7 @@ def test_levels_have_a_quarter_of_the_units_each_and_are_nested(ops: int, seed: 
 @settings(deadline=None, max_examples=25)
 @given(ops=some.integers(60, 300), seed=some.integers(0, 99), objective=some.sampled_from(["step-time", "max-load"]))
 def test_a_placement_of_a_level_costs_what_it_does_at_the_finest(ops: int, seed: int, objective: str) -> None:
-    levels = levels_of(replace(problem_of(ops, seed), objective=objective))
+    levels = levels_of(replace(problem_of(ops, seed), objective=objective_of(objective)))
     for number, level in enumerate(levels):
         placement = random_placements(level, np.random.default_rng(seed), 1)[0]
         there, here = (

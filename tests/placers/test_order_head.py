@@ -17,7 +17,7 @@ from evaluation.commands.load_placer import load_placer
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
-from graphs.problem import STEP_TIME, Problem
+from graphs.problem import STEP_TIME, Problem, objective_of
 from graphs.runtime import IDEAL, LONGEST_PATH
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy_file import load_policy, save_policy
@@ -93,7 +93,9 @@ def test_an_untrained_head_gives_the_order_of_the_rule(seed: int, ops: int, devi
 
 @pytest.mark.parametrize(("order", "objective"), [("fifo", STEP_TIME), ("program", STEP_TIME), ("", "max-load")])
 def test_where_there_is_no_longest_path_to_depart_from_plans_keep_the_rule(order: str, objective: str) -> None:
-    problem = replace(random_problem(1), runtime=IDEAL.with_knobs(order=order or LONGEST_PATH), objective=objective)
+    problem = replace(
+        random_problem(1), runtime=IDEAL.with_knobs(order=order or LONGEST_PATH), objective=objective_of(objective)
+    )
     policy = bold(0, ORDERS, spread=0.1)
     assert policy.likely_orders(problem, np.zeros((1, 15), np.int64)) is None
     action, orders = drawn(policy, random_problem(2, 9), problem)

@@ -12,7 +12,7 @@ from graphs.files.graph_source import graph_source
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.contract.placer import Placer
 from placers.learned.gdp.policy import OneShotPolicy
@@ -28,7 +28,7 @@ from training.runs.finetune import FineTuner
 DATA = Path(__file__).parents[3] / "shared" / "data" / "msr" / "throughput"
 WORKLOADS = ("layer_bert24_training", "layer_gnmt_training", "layer_inceptionv3_training")
 STEP_TIME = Problem(random_graph(14, seed=2), toy_cluster(3, memory=1e9))
-MAX_LOAD = replace(STEP_TIME, objective="max-load")
+MAX_LOAD = replace(STEP_TIME, objective=objective_of("max-load"))
 SEARCHES = ("annealing", "genetic:population=20", "hill_climbing", "random")
 
 
@@ -82,7 +82,7 @@ def test_a_policys_best_sample_is_chosen_by_the_objective(placer: Placer, monkey
 
 
 def test_a_partition_is_chosen_by_the_objective() -> None:
-    problem = Problem(random_graph(60, seed=5), toy_cluster(3, memory=1e9), objective="max-load")
+    problem = Problem(random_graph(60, seed=5), toy_cluster(3, memory=1e9), objective=objective_of("max-load"))
     one, best = (by_name.build("placers", "metis").place(problem, budget=budget) for budget in (1, 20))
     assert best.simulations > 1
     assert load(best.plan, problem) <= load(one.plan, problem)
@@ -114,7 +114,7 @@ def test_annealing_improves_the_best_start_of_a_released_workload(workload: str)
     given = graph_source(str(DATA / f"{workload}.json")).problem if DATA.is_dir() else None
     if given is None:
         pytest.skip("the released workloads are not at hand")
-    problem = replace(given, objective="max-load")
+    problem = replace(given, objective=objective_of("max-load"))
     outcomes = evaluator_of(problem).run_batch(starts(levels_of(problem), 1000, seed=0).placements)
     best = outcomes.step_seconds[outcomes.fits].min()
     result = Annealing().place(problem, budget=1000)

@@ -10,7 +10,7 @@ import pytest
 from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from graphs.runtime import FIFO, IDEAL, RUNTIMES
 from placers.search import local_search
 from placers.search.search import Search
@@ -70,7 +70,7 @@ def test_the_order_stays_the_problems_rule_unless_it_may_change(name: str) -> No
         problem = replace(PROBLEM, runtime=IDEAL.with_knobs(order=order))
         result = fixed.place(problem, seed=SEEDS[name], budget=BUDGET)
         assert (result.plan.order, result.curve[-1][1]) == ("", simulate(problem, result.plan).step_seconds)
-    fifo, pipelined = replace(PROBLEM, runtime=RUNTIMES[FIFO]), replace(PROBLEM, objective="max-load")
+    fifo, pipelined = replace(PROBLEM, runtime=RUNTIMES[FIFO]), replace(PROBLEM, objective=objective_of("max-load"))
     for problem in (fifo, pipelined):
         same = (
             search.place(problem, seed=SEEDS[name], budget=BUDGET),

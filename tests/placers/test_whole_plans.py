@@ -18,7 +18,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.op_groups.grouping import tie_ops
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe
 from tests.contracts.test_placers import training_graph, unequal_cluster
@@ -160,7 +160,7 @@ def test_data_parallelism_adds_up_gradients_as_early_as_pytorch_does() -> None:
 
 
 def test_a_problem_of_placements_gets_one_with_a_note() -> None:
-    problem = Problem(random_graph(12, seed=1), toy_cluster(2), objective="max-load")
+    problem = Problem(random_graph(12, seed=1), toy_cluster(2), objective=objective_of("max-load"))
     result = GPipe().place(problem)
     assert result.plan.is_placement
     assert result.notes == (
@@ -169,7 +169,7 @@ def test_a_problem_of_placements_gets_one_with_a_note() -> None:
     )
     assert evaluate_objective(problem, result.plan)
     assert GPipe(micro_batches=1).place(problem).notes == ()
-    assert not GPipe().place(replace(problem, objective="latency")).plan.is_placement
+    assert not GPipe().place(replace(problem, objective=objective_of("latency"))).plan.is_placement
 
 
 def test_the_loss_is_with_the_last_layer() -> None:

@@ -22,7 +22,7 @@ from evaluation.studies.fidelity.measure import STEPS, calibrated_file, in_turns
 from evaluation.studies.pieces import PIECES, SavedJob
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
-from graphs.problem import MEASURED
+from graphs.problem import MEASURED, objective_of
 from placers.learned.learned_placer import LearnedPlacer
 from training.runs.finetune import FineTuner
 
@@ -59,7 +59,7 @@ def tuned(name: str, spec: str, out: Path, rounds: int) -> Tuned:
     problem = problem_of(spec, load_cluster(str(calibrated_file(out, name))), times_file(out, name))
     placer = by_name.build("placers", "default")
     assert isinstance(placer, LearnedPlacer)
-    by_machine = replace(problem, objective=f"{MEASURED}:runs={RUNS},steps={STEPS}")
+    by_machine = replace(problem, objective=objective_of(f"{MEASURED}:runs={RUNS},steps={STEPS}"))
     machine = evaluator_of(by_machine)
     assert isinstance(machine, Machine)
     favourite = FineTuner(placer).tune(problem, seed=0, simulations=SIMULATIONS).result.plan

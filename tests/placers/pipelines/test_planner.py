@@ -20,7 +20,7 @@ from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.pipelines.budget import spending
 from placers.pipelines.merit import INVALID
@@ -72,7 +72,9 @@ def test_it_is_never_behind_a_rival(
     seed: int, layers: int, speeds: list[float], memory: float, samples: int, objective: str
 ) -> None:
     problem = chain(seed, layers, speeds, memory=memory, samples=samples)
-    problem = replace(problem, objective="step-time" if objective == "throughput" and not samples else objective)
+    problem = replace(
+        problem, objective=objective_of("step-time" if objective == "throughput" and not samples else objective)
+    )
     result = QUICK.place(problem, budget=40)
     timeline, rivals = simulate(problem, result.plan), dict(worth(problem, QUICK))
     assert timeline.fits or not rivals
@@ -194,7 +196,7 @@ def test_where_only_placements_make_sense_it_is_one() -> None:
     result = QUICK.place(problem, budget=30)
     assert result.plan.is_placement
     assert any("op placements only, since op 'op0' may only run on gpu:0" in note for note in result.notes)
-    pipelined = Problem(random_graph(12, seed=6), toy_cluster(3), objective="max-load")
+    pipelined = Problem(random_graph(12, seed=6), toy_cluster(3), objective=objective_of("max-load"))
     assert QUICK.place(pipelined, budget=30).plan.is_placement
 
 
@@ -232,7 +234,7 @@ def test_latency_is_what_pipelines_are_judged_by_where_it_is_the_objective() -> 
     problem = chain(3, 4, [1.0] * 2, samples=16)
     for objective in ("step-time", "throughput", "latency"):
         with spending(9, "planner") as spent:
-            planning = _Planning(QUICK, replace(problem, objective=objective), 0, spent)
+            planning = _Planning(QUICK, replace(problem, objective=objective_of(objective)), 0, spent)
             assert planning._by_latency() == (objective == "latency")
 
 

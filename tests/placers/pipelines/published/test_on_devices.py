@@ -5,7 +5,7 @@ import pytest
 from envs.plans.placer_result import PlacerResult
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from tests.contracts.test_placers import training_graph
 from tests.oracle.toys import toy_cluster
 
@@ -13,7 +13,7 @@ PLANNERS = ("black_gpipe:order=gpipe", "dapple:form=printed", "pipedream:form=pr
 
 
 def placed(planner: str, objective: str) -> PlacerResult:
-    problem = Problem(training_graph(), toy_cluster(3, memory=1e6), objective=objective)
+    problem = Problem(training_graph(), toy_cluster(3, memory=1e6), objective=objective_of(objective))
     found: PlacerResult = by_name.build("placers", planner).place(problem)
     return found
 
