@@ -21,7 +21,7 @@ from evaluation.studies.learned.claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
 from graphs.files.suites import SUITES
 from graphs.op_graph import Floats
-from graphs.runtime import FIFO
+from graphs.runtime import FIFO, IDEAL
 
 ALONE = ("default", "annealing")  # in addition to the fine-tuned ones, problem by problem
 DRAWN = {
@@ -51,7 +51,7 @@ def save(
         about={suite.name: (inspect.getdoc(SUITES[suite.name]) or "").partition("\n")[0] for suite in suites},
         claims=[(claim, suite) for claim in CLAIMS for suite in suites if suite.name == claim.suite],
         plot=plot if drawable else "", expert=EXPERT, alone=_alone, median=np.median, mean_seconds=_mean_seconds,
-        short_name=short_name,
+        short_name=short_name, runtime=IDEAL.with_knobs(order=order).name,
     )  # fmt: skip
 
 
