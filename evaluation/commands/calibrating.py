@@ -136,7 +136,8 @@ def _problem(model: str, cluster: Cluster, profile: str) -> Problem:
     """A model on the cluster, timed by its profile. Raises InputError for what cannot be run, or was not profiled."""
     from evaluation.commands.problems import problem_of
     from graphs.formats.graph_files import is_graph_file
+    from graphs.runtime import IDEAL
 
     if is_graph_file(model):
         raise InputError(f"{model} is a graph, and a model is to be run: give file.py:callable or a family spec")
-    return problem_of(model, cluster, groups=None, cost_model=f"profiled:file={profile}")
+    return problem_of(model, cluster, groups=None, cost_model=f"profiled:file={profile}", runtime=IDEAL.name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from envs.costs.costs import timed
+from envs.costs.costs import timed, timing
 from evaluation.commands.arguments import AUTO, tied_into
 from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch, finetuned
 from evaluation.commands.problems import asked_runtime, check_cost_model, problem_of
@@ -30,6 +30,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 from graphs.op_groups.grouping import MODULES
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from placers import default
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
@@ -92,10 +93,10 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law:
         raise InputError("a policy is evaluated on a number of op groups, as it was trained on; give one")
     count = asked_for or settings.test_groups
     if suite:
-        runtime = asked_runtime(order=order)
+        runtime = asked_runtime(IDEAL.name, order)
         made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
         return [with_runtime(problem, runtime=runtime) for problem in made]
-    rule = settings.order if order == AUTO else asked_runtime(order=order).order
+    rule = settings.order if order == AUTO else asked_runtime(IDEAL.name, order).order
     asked = replace(settings, test_groups=count, order=rule)
     return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
 
@@ -128,8 +129,8 @@ def finetune(
         order=order,
     )  # fmt: skip
     spec = ProblemFile(
-        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model,
-        order=problem.runtime.order,
+        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=timing(problem),
+        runtime=problem.runtime.name,
     )  # fmt: skip
     forget_runs(folder)
     asked = {"policy": start.name, "simulations": simulations, "seed": seed, **to_builtins(spec)}

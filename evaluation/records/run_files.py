@@ -16,7 +16,7 @@ from graphs.foundation.documents import read_document
 from graphs.foundation.errors import located
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
-from graphs.runtime import IDEAL, LONGEST_PATH
+from graphs.runtime import IDEAL, LONGEST_PATH, runtime_of
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,7 +45,8 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cluster: str  # a preset or a cluster file
     optimizer: str
     cost_model: str = AUTO
-    order: str = LONGEST_PATH
+    runtime: str = IDEAL.name
+    order: str = LONGEST_PATH  # of older files, which name no runtime
 
 
 def load_evaluation(path: Path) -> EvaluationFile:
@@ -61,8 +62,10 @@ def load_problem(path: Path) -> Problem:
     """
     spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
     with located(path):
-        for named in (spec.graph, spec.cluster, spec.cost_model, spec.order):
+        for named in (spec.graph, spec.cluster, spec.cost_model, spec.runtime, spec.order):
             named_in_file(named)
+        runtime = runtime_of(spec.runtime)
+        runtime = runtime if spec.order == LONGEST_PATH else runtime.with_knobs(order=spec.order)
     cluster = load_cluster(spec.cluster)
     graph = load_graph(spec.graph, groups=spec.groups)
-    return timed(Problem(graph, cluster, spec.optimizer, runtime=IDEAL.with_knobs(order=spec.order)), spec.cost_model)
+    return timed(Problem(graph, cluster, spec.optimizer, runtime=runtime), spec.cost_model)

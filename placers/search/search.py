@@ -21,7 +21,7 @@ from graphs.foundation.files import check_writable, write_whole
 from graphs.foundation.interrupts import Interrupts
 from graphs.foundation.progress import progress_bar
 from graphs.problem import STEP_TIME, Problem
-from graphs.runtime import LONGEST_PATH
+from graphs.runtime import IDEAL
 from placers.search.evaluations import Evaluations
 
 
@@ -97,8 +97,8 @@ def _label(name: str, problem: Problem, seed: int, budget: int) -> str:
     asked = f"{name} {problem.graph.fingerprint} {problem.cluster.fingerprint} {problem.optimizer} {seed} {budget}"
     if problem.objective != STEP_TIME:
         asked += f" {problem.objective}"
-    if problem.runtime.order != LONGEST_PATH:
-        asked += f" {problem.runtime.order}"
+    if problem.runtime != IDEAL:
+        asked += f" {problem.runtime.name}"
     costs = b"" if problem.op_seconds is None else problem.op_seconds.tobytes()
     return hashlib.sha256(asked.encode() + costs).hexdigest()
 

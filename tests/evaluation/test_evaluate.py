@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from envs.costs.costs import timed
 from evaluation.commands.evaluate import evaluate, finetune
@@ -17,6 +18,7 @@ from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.oracle.toys import random_graph
 from tests.placers.stand_in import stand_in
 
@@ -116,6 +118,18 @@ def test_a_problem_file_without_a_cost_model_is_of_the_one_that_follows_from_its
     del content["cost_model"]
     path.write_text(json.dumps(content))
     assert load_problem(path).timed_by == "roofline"
+    assert load_problem(path).runtime == IDEAL
+
+
+@pytest.mark.parametrize("runtime", ["parallelize:host=30us", "fifo"])
+def test_a_problem_file_says_how_plans_are_run(tmp_path: Path, graph: str, runtime: str) -> None:
+    """Older ones name the order alone, of the ideal machine."""
+    path = tmp_path / "best.problem.json"
+    given = ProblemFile(graph=graph, groups=4, cluster="p100x2", optimizer="sgd", runtime=runtime)
+    write_document(given, path)
+    assert load_problem(path).runtime.name == runtime
+    write_document(replace(given, runtime="ideal", order="program"), path)
+    assert load_problem(path).runtime == IDEAL.with_knobs(order="program")
 
 
 @pytest.fixture(scope="module")

@@ -44,8 +44,8 @@ def test_a_plan_is_simulated_with_its_own_batch_and_with_another(tmp_path: Path)
     assert again.timeline.step_seconds == placed.timeline.step_seconds
     assert "Its latency is" in to_text(again)
     placelab.place(MODEL, cluster="p100x2", placer="heft", out=file)
-    own = placelab.simulate(MODEL, file, cluster="p100x2").timeline
-    other = placelab.simulate(MODEL, file, cluster="p100x2", batch=64).timeline
+    own = placelab.simulate(MODEL, file, cluster="p100x2", runtime="ideal").timeline
+    other = placelab.simulate(MODEL, file, cluster="p100x2", runtime="ideal", batch=64).timeline
     assert other.placement.tolist() == own.placement.tolist()
     assert other.step_seconds > own.step_seconds
 

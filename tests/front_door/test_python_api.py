@@ -187,7 +187,7 @@ def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Pat
     graph, plan = tmp_path / "long.graph.json", tmp_path / "a.plan.json"
     ops = random_graph(40, seed=1)
     save_graph(replace(ops, flops=1e10 * ops.flops), graph)
-    given: dict[str, Any] = {"cluster": "p100x2", "groups": None}
+    given: dict[str, Any] = {"cluster": "p100x2", "groups": None, "runtime": "ideal", "cost_model": "roofline"}
     steps = {}
     for order in ("fifo", "program", "longest_path"):
         placed = placelab.place(graph, placer="round_robin", order=order, out=plan, **given)
@@ -204,12 +204,13 @@ def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Pat
     assert placed.record.order == "longest_path"
     assert placed.to_json()["program_seconds"] == steps["program"]
     assert "Order: longest_path. In PyTorch's own order (program)" in to_text(placed)
-    by_fifo = placelab.compare([graph], clusters="p100x2", groups=None, placers="round_robin", order="fifo")
+    given["clusters"] = given.pop("cluster")
+    by_fifo = placelab.compare([graph], placers="round_robin", order="fifo", **given)
     assert by_fifo.records[0].step_seconds == steps["fifo"]
 
 
 def test_a_report_says_what_timed_it_and_what_the_objective_says(graph: Path) -> None:
-    placed = placelab.place(graph, cluster="p100x2", placer="heft", objective="max-load")
+    placed = placelab.place(graph, cluster="p100x2", placer="heft", objective="max-load", cost_model="roofline")
     assert "Cost model: roofline." in to_text(placed)
     assert "Its max-load is" in to_text(placed)
     assert placed.to_json()["cost_model"] == "roofline"
@@ -251,13 +252,14 @@ def test_a_placer_that_gives_no_plan_is_named(graph: Path) -> None:
 
 def test_a_plan_is_simulated_in_whatever_groups_it_was_found(graph: Path, tmp_path: Path) -> None:
     plan = tmp_path / "a.plan.json"
-    placed = placelab.place(graph, cluster="p100x2", placer="round_robin", groups=5, out=plan)
+    placed = placelab.place(graph, cluster="p100x2", placer="round_robin", groups=5, runtime="ideal", out=plan)
     choices: list[dict[str, Any]] = [{}, {"groups": None}, {"groups": 5}]
     for given in choices:
-        again = placelab.simulate(graph, plan, cluster="p100x2", **given)
+        again = placelab.simulate(graph, plan, cluster="p100x2", runtime="ideal", **given)
         assert again.plan == replace(placed.plan, order="longest_path")
         assert again.timeline.step_seconds == placed.timeline.step_seconds
-    assert placelab.simulate(graph, placed.result, cluster="p100x2").timeline.step_seconds == again.record.step_seconds
+    other = placelab.simulate(graph, placed.result, cluster="p100x2", runtime="ideal")
+    assert other.record.step_seconds == again.record.step_seconds
     with pytest.raises(InputError, match=r"a\.plan\.json: op .* must share a device with"):
         placelab.simulate(graph, plan, cluster="p100x2", groups=1)
     placelab.show(graph, draw=tmp_path / "a.svg", plan=plan, cluster="p100x2")

@@ -368,7 +368,7 @@ def xlnet() -> tuple[Tensor, Tensor]:
         theirs.r_r_bias.copy_(attention.distance_bias[:, 0])
         before = torch.zeros(1, WIDTH)  # the distance `sequence`, at which there is nothing
         distances = torch.cat([before, attention.distance(ours.distances)[:-1]])
-        distances = distances.unflatten(-1, (HEADS, -1))[:, None].expand(-1, BATCH, -1, -1)
+        distances = distances.view(2 * LENGTH, 1, HEADS, -1).expand(-1, BATCH, -1, -1)
         key, value = (_heads(part) for part in attention.key_value(content).chunk(2, -1))
         made = []
         for stream, hidden in ((query, ours.sees_others), (content, ours.sees_itself)):
@@ -384,7 +384,7 @@ def xlnet() -> tuple[Tensor, Tensor]:
 
 def _heads(x: Tensor) -> Tensor:
     """(length, batch, heads, size), as transformers has it."""
-    return x.unflatten(-1, (HEADS, -1)).transpose(0, 1)
+    return x.view(BATCH, LENGTH, HEADS, -1).transpose(0, 1)
 
 
 FORMS: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {

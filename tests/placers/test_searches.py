@@ -93,6 +93,8 @@ def test_a_file_of_another_search_is_refused(name: str, tmp_path: Path) -> None:
     search.place(PROBLEM, seed=1, budget=20)
     with pytest.raises(InputError, match=r"search\.npz is of another search"):
         search.place(PROBLEM, seed=2, budget=20)
+    with pytest.raises(InputError, match=r"search\.npz is of another search"):
+        search.place(replace(PROBLEM, runtime=IDEAL.with_knobs(host="30us")), seed=1, budget=20)
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(InputError, match=r"search\.npz is damaged"):
         search.place(PROBLEM, seed=1, budget=20)
