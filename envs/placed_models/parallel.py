@@ -21,7 +21,7 @@ from envs.placed_models.places import DeviceLike, Places, given_devices
 from envs.placed_models.recomputation import Resume, remembered_regions
 from envs.plans.plan import Plan
 from graphs.capture.function_calls import module_paths
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, listed
 from graphs.foundation.torch_names import PARALLELIZE, check_names
 from graphs.op_graph import Call, OpGraph
 from graphs.problem import Problem
@@ -166,12 +166,11 @@ class PlacedForward:
         if not new:
             return
         self._named.update(new)
-        [(call, place), *others] = new.items()
-        more = f", and {len(others)} more" if others else ""
-        where = "where the first tensor that it reads is" if not others else "where the first tensor is that they read"
+        place, calls = next(iter(new.values())), [f"({each.module!r}, {each.function!r}, {each.index})" for each in new]
+        read = "it reads is" if len(new) == 1 else "they read is"
         warnings.warn(
-            f"the plan does not know the call ({call.module!r}, {call.function!r}, {call.index}){more}; it runs "
-            f"{where}, on {self.copier.places.devices[place]}: plan the model as it runs now",
+            f"the plan does not know the call {listed(calls, 1)}; it runs where the first tensor that {read}, "
+            f"on {self.copier.places.devices[place]}: plan the model as it runs now",
             UnknownCallWarning,
             stacklevel=3,
         )

@@ -21,10 +21,10 @@ from envs.costs.costs import costs_of
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY
 from envs.plans.stages import Devices, stages_of
-from evaluation.exports.written import Written, listed
+from evaluation.exports.written import Written
 from graphs.algorithms.order import topological_order
 from graphs.algorithms.pairs import distinct_pairs
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, listed
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.op_groups.grouping import untied
 from graphs.op_groups.whole_modules import WholeModules

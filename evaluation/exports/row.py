@@ -17,8 +17,8 @@ from envs.pipelines.shapes import PipelineShape
 from envs.plans.stages import Devices
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.written import Written, listed
-from graphs.foundation.errors import InputError
+from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError, listed
 from graphs.op_graph import Ints
 
 
@@ -92,6 +92,6 @@ class LayerRow:
         which = [f"rank {rank} is {'+'.join(names[one] for one in each)}" for rank, each in enumerate(ranks)]
         gpus = ",".join(str(self.keys.gpu_numbers[one]) for each in ranks for one in each)
         return (
-            f"The text has no names of devices: {listed(which, most=16)}. Start the processes so, on one server with "
+            f"The text has no names of devices: {listed(which, 16)}. Start the processes so, on one server with "
             f"CUDA_VISIBLE_DEVICES={gpus}.",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envs.plans.plan import Plan
@@ -20,9 +20,3 @@ class Written:
     moved: int = 0  # modules with ops that are on other devices than planned
     files: Mapping[str, bytes] = field(default_factory=dict)
     """In place of the text: by what is added to the name of the file to write, such as ".0.et"."""
-
-
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """Names in a sentence, and how many more there are."""
-    more = [f"{len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*names[:most], *more])

@@ -6,6 +6,7 @@ import numpy as np
 
 from evaluation.comparing.comparison import Comparison
 from evaluation.records import formatting
+from graphs.foundation.errors import listed
 
 SAME = 0.005  # ratios this close to one are called equal
 MOST = 3  # problems named where a plan does not fit
@@ -65,8 +66,7 @@ def _standing(comparison: Comparison, learned: str) -> list[str]:
     if fits == problems:
         return [f"{first}, and its plan always fits in memory."]
     failed = [problem for row, problem in enumerate(comparison.problems) if not comparison.fits[row, column]]
-    more = f" and {len(failed) - MOST} more" if len(failed) > MOST else ""
-    return [f"{first}.", f"Its plan does not fit in memory on {', '.join(failed[:MOST])}{more}."]
+    return [f"{first}.", f"Its plan does not fit in memory on {listed(failed, MOST)}."]
 
 
 def _rivals(comparison: Comparison, learned: str) -> list[str]:

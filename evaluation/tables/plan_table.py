@@ -26,6 +26,7 @@ from evaluation.tables.split_table import split_table
 from evaluation.tables.step_chart import StepChart
 from evaluation.tables.step_summary import StepSummary, kind_of
 from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
+from graphs.foundation.errors import listed
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
@@ -63,11 +64,10 @@ def plan_lines(timeline: Timeline, placer: str) -> str:
     """The plan in four lines: whose it is, the step, the memory that each device needs, and whether it fits."""
     by = f", by {placer}" if placer else ""
     used = [f"{name} {used}" for name, used, *_ in device_rows(timeline)]
-    more = f", and {len(used) - MOST_DEVICES} more" if len(used) > MOST_DEVICES else ""
     return "\n".join([
         f"{timeline.problem.name}{by}",
         f"One step takes {seconds(timeline.step_seconds)}. {StepSummary.of(timeline).over_alone}",
-        f"Memory, used / limit: {', '.join(used[:MOST_DEVICES])}{more}.",
+        f"Memory, used / limit: {listed(used, MOST_DEVICES)}.",
         "It fits." if timeline.fits else f"It does not fit: {timeline.overflow()}.",
     ])  # fmt: skip
 

@@ -2,10 +2,10 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-MOST_NAMED = 40  # names that a sentence lists
+MOST_NAMED = 40  # names of what exists that a sentence lists
 
 
 class InputError(ValueError):
@@ -44,9 +44,12 @@ def unknown(what: str, name: str, existing: Iterable[str]) -> str:
     options = list(existing)
     nearest = difflib.get_close_matches(name, options, n=1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ";"
-    listed = ", ".join(options[:MOST_NAMED]) or "none"
-    more = f", ... and {len(options) - MOST_NAMED} more" if len(options) > MOST_NAMED else ""
-    return f"unknown {what} {name!r}{hint} there are: {listed}{more}"
+    return f"unknown {what} {name!r}{hint} there are: {listed(options, MOST_NAMED) or 'none'}"
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names in a sentence, and how many there are in addition to `most`: "a, b and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def check_distinct(what: str, given: Iterable[tuple[str, str]]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_file
-from graphs.foundation.errors import InputError, located
+from graphs.foundation.errors import InputError, listed, located
 from graphs.foundation.files import write_whole
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.finite import are_finite
@@ -82,8 +82,7 @@ def check_names(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> 
     """Raise RuntimeError, naming the first, unless tensors have the names that are expected."""
     for what, names in (("lacks", expected.keys() - given.keys()), ("also has", given.keys() - expected.keys())):
         if names:
-            others = f", and {len(names) - 1} more" if len(names) > 1 else ""
-            raise RuntimeError(f"it {what} {min(names)!r}{others}")
+            raise RuntimeError(f"it {what} {listed([repr(name) for name in sorted(names)], 1)}")
 
 
 def check_shapes(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -145,7 +145,7 @@ def test_what_a_file_of_weights_lacks_is_named(tmp_path: Path) -> None:
     first, second, *_ = fine
     for change, sentence in (
         ({name: fine[name] for name in fine if name != first}, rf"policy.safetensors: .* \(it lacks '{first}'\)"),
-        ({name: fine[name] for name in fine if name not in (first, second)}, "it lacks '.*', and 1 more"),
+        ({name: fine[name] for name in fine if name not in (first, second)}, "it lacks '.*' and 1 more"),
         (fine | {"more": torch.zeros(1)}, "it also has 'more'"),
         (fine | {first: torch.zeros(3, 5)}, rf"'{first}' is 3 x 5 and not "),
     ):

@@ -15,6 +15,7 @@ from envs.costs.efficiency_file import Efficiencies, Shares, load_efficiencies
 from envs.costs.kernel_kinds import kernel_kinds
 from envs.costs.nearest_gpu import nearest_gpu, stand_ins
 from graphs.cluster import Device
+from graphs.foundation.errors import listed
 from graphs.op_graph import Floats, OpGraph
 from graphs.precision import SINGLE
 from graphs.problem import Problem
@@ -71,13 +72,8 @@ def _peaks(graph: OpGraph, devices: Sequence[Device]) -> Floats:
     for precision in distinct.tolist():
         lacking = [each.name for each in devices if precision != SINGLE and precision not in each.flops_by_precision]
         if lacking:
-            _warn_once(_some(lacking), precision)
+            _warn_once(listed(lacking), precision)
     return np.array([[device.peak(precision) for device in devices] for precision in distinct.tolist()])[which]
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first names, and how many there are more."""
-    return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
 
 
 @cache
@@ -96,7 +92,7 @@ def stand_in_remark(problem: Problem) -> str:
     if name != "roofline" or what in ("", PEAK):
         return ""
     found = stand_ins(problem.cluster.devices, load_efficiencies(what).measured_as()).items()
-    return "; ".join(f"{_some(names)} taken for {gpu}, the nearest GPU that was measured" for gpu, names in found)
+    return "; ".join(f"{listed(names)} taken for {gpu}, the nearest GPU that was measured" for gpu, names in found)
 
 
 def build(*, efficiency: str = PEAK) -> Roofline:

@@ -20,8 +20,8 @@ import numpy as np
 from envs.plans.schedule import WHOLE_BATCH
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.written import Written, listed
-from graphs.foundation.errors import InputError
+from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError, listed
 from graphs.op_graph import Bools
 
 BLOCKS = (
@@ -132,7 +132,7 @@ def _notes(keys: ModuleKeys, slots: _Slots, first: Bools, cpus: list[int]) -> tu
     names = [device.name for device in keys.problem.cluster.devices]
     numbers, said = keys.gpu_numbers, list[str]()
     if len(numbers) > 1 and slots.order:
-        which = listed([f"CUDA{number} is {names[gpu]}" for gpu, number in numbers.items()], most=8)
+        which = listed([f"CUDA{number} is {names[gpu]}" for gpu, number in numbers.items()], 8)
         said.append(
             f"{which}: see that `llama-server --list-devices` counts them so, as with CUDA_DEVICE_ORDER=PCI_BUS_ID and "
             "CUDA_VISIBLE_DEVICES."

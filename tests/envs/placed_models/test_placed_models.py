@@ -138,7 +138,7 @@ def test_an_unknown_call_is_named_once_and_runs() -> None:
         torch.testing.assert_close(parallel(x), model(x))
     for each in (model, parallel):
         vars(each)["more"] = True
-    with pytest.warns(UnknownCallWarning, match=r"does not know the call \('', 'sigmoid', 0\), and 2 more; it runs"):
+    with pytest.warns(UnknownCallWarning, match=r"does not know the call \('', 'sigmoid', 0\) and 2 more; it runs"):
         torch.testing.assert_close(parallel(x), model(x))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
