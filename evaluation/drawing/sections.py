@@ -15,7 +15,7 @@ from evaluation.drawing.cell_charts import bar, breakable, coded, key, strip, st
 from evaluation.drawing.figures import page
 from evaluation.records import formatting
 from evaluation.tables.plan_table import device_rows, state
-from evaluation.tables.step_summary import SAME, StepSummary
+from evaluation.tables.step_summary import SAME, StepSummary, TimeSpent
 from evaluation.tables.summary_rows import Rows, held_rows, sent_rows, time_rows
 from graphs.foundation.files import write_whole
 
@@ -28,8 +28,9 @@ SUMMARY = (
     "own order. Simulations and search time are means per plan."
 )
 SPENT = (
-    "Transfers: the device waits for data that is on its way, or handles messages. Waits: nothing that it needs is on "
-    "its way; another device still computes that, or the step ends elsewhere."
+    "Transfers: the device waits for data that is on its way, or handles messages; all-reduce: that data are sums of "
+    "gradients. Bubble: nothing that it needs is on its way; another device still computes that, or the step ends "
+    "elsewhere."
 )
 
 
@@ -150,13 +151,16 @@ def sheets_html(*sheets: Sheet, tiles: Sequence[Tile] = ()) -> Markup:
 
 def step_sheets(summary: StepSummary) -> tuple[Sheet, ...]:
     """Where the time of a step goes, and what is largest of what is sent and held."""
-    heads, rows = time_rows(summary)
-    step = summary.step_seconds or 1.0
-    bars = [bar((name, getattr(device, name) / step) for name in device._fields[1:]) for device in summary.devices]
-    drawn = tuple((row[0], drawn, *row[1:]) for row, drawn in zip(rows, bars, strict=True))
-    time = Sheet((heads[0], "", *map(key, heads[1:])), drawn, note=SPENT, title="Where the time goes")
     largest = (_largest(sent_rows(summary), 3), _largest(held_rows(summary), 2))
-    return (time, *(sheet for sheet in largest if sheet.rows))
+    return (time_sheet(summary.time, "Where the time goes", SPENT), *(sheet for sheet in largest if sheet.rows))
+
+
+def time_sheet(time: TimeSpent, title: str, note: str = "") -> Sheet:
+    """A bar per device, as long as the step, of what it spends the step on, with the shares."""
+    (device, *_, sends), rows = time_rows(time)
+    bars = [bar(zip(time.names, shares, strict=True)) for shares in time.shares.tolist()]
+    drawn = tuple((row[0], drawn, *row[1:]) for row, drawn in zip(rows, bars, strict=True))
+    return Sheet((device, "", *map(key, time.names), sends), drawn, note=note, title=title)
 
 
 def _largest(rows: Rows, words: int) -> Sheet:

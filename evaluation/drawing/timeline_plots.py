@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path as FilePath
 
 import numpy as np
-from markupsafe import escape
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
@@ -21,12 +21,12 @@ from envs.timelines.timeline import Timeline
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, save_figure
 from evaluation.drawing.pass_plots import OF_PASSES, label_passes
 from evaluation.drawing.plan_moves import moves_table
-from evaluation.drawing.sections import Sheet, sheets_html, step_summary_html
-from evaluation.drawing.share_plots import share_bars
+from evaluation.drawing.sections import SPENT, Sheet, sheets_html, step_summary_html, time_sheet
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart, time_unit
 from evaluation.records import formatting
 from evaluation.tables.split_rows import split_rows
+from evaluation.tables.step_summary import TimeSpent
 from graphs.op_graph import Floats, Ints, Phase
 
 LINKS = 16  # drawn in a Gantt chart: the busiest
@@ -43,8 +43,8 @@ def save_steps(timelines: Mapping[str, Timeline], path: FilePath) -> None:
     """Write a chart of one step, or of several below one another on one axis of time, such as predicted and measured.
 
     Their names are the headings. It is a PNG, an SVG, or a page (HTML) to zoom into and to ask, with memory on the same
-    axis. Above it is what is asked first; below are what two plans place on other devices, the shares of each step,
-    and what tensors are divided by, if a plan has a split. Raises InputError for another ending.
+    axis. Above it is what is asked first; below are what two plans place on other devices, what several steps
+    are spent on, and what tensors are divided by, if a plan has a split. Raises InputError for another ending.
     """
     paint, height = partial(_paint_steps, timelines=timelines), 0.4 + sum(map(_height, timelines.values()))
     save_figure(
@@ -93,10 +93,12 @@ def _critical(timeline: Timeline) -> tuple[float, float]:
 
 
 def _spent(timelines: Mapping[str, Timeline]) -> list[str]:
-    """A chart of the shares of each step, below its name."""
-    titles = [f"<h3>{escape(name)}</h3>" if name else "" for name in timelines]
-    titles[0] = f"<h2>What each device spends the step on</h2>{titles[0]}"
-    return [title + share_bars(timeline) for title, timeline in zip(titles, timelines.values(), strict=True)]
+    """What devices spend each of several steps on; of one, the summary says it."""
+    if len(timelines) == 1:
+        return []
+    sheets = [time_sheet(TimeSpent.of(timeline), name) for name, timeline in timelines.items()]
+    title = f'<h2>What each device spends the step on</h2><p class="note">{SPENT}</p>'
+    return [Markup(title) + sheets_html(*sheets)]
 
 
 def _moved(timelines: Mapping[str, Timeline]) -> list[str]:

@@ -14,7 +14,6 @@ from envs.simulation.robustness import robustness
 from evaluation.comparing.comparison import Comparison
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.drawing.sections import Section, Tile, device_sheet, faster_tile, step_sheets, step_tiles
-from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart
 from evaluation.records.formatting import seconds
@@ -71,8 +70,7 @@ class BestPlan:
             robustness_sentence(robustness(problem, plan)),
         ]
         doing = "What each device and, below, each of the busiest links was doing, and the memory that devices held."
-        spending = "What each device spends the step on; a bubble is a wait for what another device still computes."
-        figures = [(Markup(step_chart({"": timeline})), doing), (Markup(share_bars(timeline)), spending)]
+        figures = [(Markup(step_chart({"": timeline})), doing)]
         if plan.split:
             divided = "What weights and activations are divided by."
             figures.append((Markup(split_chart(split_rows(problem, plan))), divided))

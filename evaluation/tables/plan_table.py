@@ -15,7 +15,6 @@ from envs.expansion.layout import Layout
 from envs.orders import GIVEN
 from envs.plans.schedule import AS_READY
 from envs.simulation.robustness import Robustness
-from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.records.step_errors import timing_remarks
@@ -27,7 +26,6 @@ from evaluation.tables.step_chart import StepChart
 from evaluation.tables.step_summary import StepSummary, kind_of
 from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
 from graphs.foundation.errors import listed
-from graphs.op_graph import Floats
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 
@@ -53,8 +51,7 @@ def plan_table(
         style = "bold red" if peak > device.usable_bytes else ""
         devices.add_row(name, _bar(peak / max(device.usable_bytes, 1.0)), Text(used, style=style), *others)
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
-    expansion = timeline.expansion
-    spent = _spent_table(*(time_rows(summary) if expansion is None else share_rows(timeline)))
+    expansion, spent = timeline.expansion, _spent_table(*time_rows(summary.time))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
     said[1:1] = [summary.over_alone, *beside_placement(timeline, compared=compared)]
     return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
@@ -80,31 +77,6 @@ def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
         used = f"{memory(peak.total)} / {memory(device.usable_bytes)}"
         rows.append((device.name, used, memory(peak.state), peak.parts(memory)))
     return rows
-
-
-def share_rows(timeline: Timeline) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Heads and, of each device, its name and the shares of the step by what they are spent on, if any device does so.
-
-    The last column is what the device sends.
-    """
-    seconds, step = StepShares.of(timeline).seconds, timeline.step_seconds or 1.0
-    used = np.flatnonzero(seconds.any(axis=0))
-    heads = ["device", *(SHARES[column].replace("_", "-") for column in used.tolist()), "sends"]
-    sent = sent_bytes(timeline)
-    return heads, [
-        (device.name, *(share(value) for value in (seconds[row, used] / step).tolist()), memory(sent[row]))
-        for row, device in enumerate(timeline.problem.cluster.devices)
-    ]
-
-
-def sent_bytes(timeline: Timeline) -> Floats:
-    """(devices,) bytes that each device sends to others; a multicast transfer counts once."""
-    cluster, moved = timeline.problem.cluster, timeline.transfers
-    is_multicast = np.append(cluster.multicast, False)[moved.channel]  # FREE is the last
-    once = np.unique(np.stack([moved.output, np.where(is_multicast, -1, moved.destination)]), axis=1, return_index=True)
-    size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
-    sent: Floats = np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
-    return sent
 
 
 def _spent_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -8,23 +8,32 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.simulation.bounds import lower_bound
-from envs.simulation.step_shares import WORK, StepShares
+from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
 from evaluation.tables.alone import Alone, fastest_alone
+from graphs.op_graph import Floats
 
 SAME = 0.005  # a speed-up this close to one is none
 LARGEST = 3  # transfers and tensors that are named
 
 
-class DeviceTime(NamedTuple):
-    """What a device spends the step on, in seconds; together they are the step."""
+@dataclass(frozen=True, eq=False)
+class TimeSpent:
+    """What each device spends the step on, and how much it sends."""
 
-    device: str
-    compute: float
-    launches: float  # after ops, and what runs the plan
-    transfers: float  # waiting for data that is on its way, sums of gradients included, and handling messages
-    waits: float  # idle, while nothing that it needs is on its way: another device still computes that
+    devices: list[str]
+    names: list[str]  # of the `SHARES` of the step that any device has
+    shares: Floats  # (devices, names) of the step; those of a device add up to 1
+    sent: Floats  # (devices,) bytes to other devices; a multicast transfer counts once
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> TimeSpent:
+        """That of a simulated or measured step."""
+        shares = StepShares.of(timeline).seconds / (timeline.step_seconds or 1.0)
+        used = np.flatnonzero(shares.any(axis=0)).tolist()
+        names = [SHARES[column].replace("_", "-") for column in used]
+        return cls(_device_names(timeline), names, shares[:, used], _sent_bytes(timeline))
 
 
 class Sent(NamedTuple):
@@ -55,7 +64,7 @@ class StepSummary:
     kind: str  # of the plan, as `kind_of` says it
     alone: Alone | None  # the fastest device that holds everything, if one does
     fits: bool
-    devices: tuple[DeviceTime, ...]
+    time: TimeSpent
     sent: tuple[Sent, ...]  # the largest, the largest first
     fullest: str  # the device with the least room left, as a share of its memory
     fullest_bytes: float  # that it holds at its peak
@@ -73,7 +82,7 @@ class StepSummary:
         bound = lower_bound(given, None if timeline.expansion is None else timeline.expansion.plan)
         return cls(
             timeline.step_seconds, bound, kind_of(timeline), fastest_alone(given), timeline.fits,
-            device_times(timeline), largest_sent(timeline)[:LARGEST], device_names[fullest],
+            TimeSpent.of(timeline), largest_sent(timeline)[:LARGEST], device_names[fullest],
             float(timeline.peak_bytes[fullest]), float(memory[fullest]), largest_held(timeline, fullest)[:LARGEST],
         )  # fmt: skip
 
@@ -103,15 +112,6 @@ def kind_of(timeline: Timeline) -> str:
     if timeline.expansion.plan.split:
         return "plans that divide the same indices"
     return "plans with as many micro-batches and replicas"
-
-
-def device_times(timeline: Timeline) -> tuple[DeviceTime, ...]:
-    """Of each device, what it spends the step on."""
-    shares = StepShares.of(timeline)
-    compute = shares.seconds[:, : len(WORK)].sum(axis=1)
-    columns = (compute, shares["launch"], shares["transfers"] + shares["all_reduce"], shares["bubble"])
-    each = np.stack(columns, axis=1).tolist()
-    return tuple(DeviceTime(name, *row) for name, row in zip(_device_names(timeline), each, strict=True))
 
 
 def largest_sent(timeline: Timeline) -> tuple[Sent, ...]:
@@ -150,6 +150,14 @@ def largest_held(timeline: Timeline, device: int) -> tuple[HeldTensor, ...]:
         found[key] = found.get(key, 0.0) + size
     held = [HeldTensor(name, kind, size) for (name, kind), size in found.items() if size > 0]
     return tuple(sorted(held, key=lambda each: (-each.size, each.what, each.kind)))
+
+
+def _sent_bytes(timeline: Timeline) -> Floats:
+    cluster, moved = timeline.problem.cluster, timeline.transfers
+    is_multicast = np.append(cluster.multicast, False)[moved.channel]  # FREE is the last
+    once = np.unique(np.stack([moved.output, np.where(is_multicast, -1, moved.destination)]), axis=1, return_index=True)
+    size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
+    return np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
 
 
 def _op_names(timeline: Timeline) -> list[str]:

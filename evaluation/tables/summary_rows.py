@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from evaluation.records.formatting import memory, seconds, share
-from evaluation.tables.step_summary import DeviceTime, StepSummary
+from evaluation.tables.step_summary import StepSummary, TimeSpent
 
 Rows = tuple[list[str], list[tuple[str, ...]]]  # heads, and cells under them
 
 
-def time_rows(summary: StepSummary) -> Rows:
-    """Of each device, the shares of the step in which it computes, launches ops, waits for transfers, and waits."""
-    step, spent = summary.step_seconds or 1.0, DeviceTime._fields[1:]
-    used = [name for name in spent if name != "launches" or any(device.launches for device in summary.devices)]
-    return ["device", *used], [
-        (device.device, *(share(getattr(device, name) / step) for name in used)) for device in summary.devices
+def time_rows(time: TimeSpent) -> Rows:
+    """Of each device, the shares of the step by what it spends them on, and how much it sends."""
+    columns = zip(time.devices, time.shares.tolist(), time.sent.tolist(), strict=True)
+    return ["device", *time.names, "sends"], [
+        (device, *map(share, shares), memory(sent)) for device, shares, sent in columns
     ]
 
 

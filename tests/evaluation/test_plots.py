@@ -6,7 +6,7 @@ import pytest
 
 from envs.simulation.simulator import Simulator, simulate
 from envs.timelines.timeline import Timeline
-from evaluation.drawing.share_plots import share_bars
+from evaluation.drawing.sections import step_summary_html
 from evaluation.drawing.timeline_plots import _spans, save_steps
 from evaluation.records.formatting import seconds
 from graphs.foundation.errors import InputError
@@ -69,9 +69,9 @@ def test_a_gantt_chart_of_a_whole_plan_shows_passes(tmp_path: Path) -> None:
     timeline = simulate(chain.problem(servers(2, bandwidth=2)), chain.plan("gpipe"))
     text = words(gantt(timeline, tmp_path)).split(" | ")
     assert [text.count(label) for label in ("F0", "B0", "U", "transfer", "sums of gradients")] == [2, 2, 2, 1, 0]
-    bars = share_bars(timeline)
-    assert all(f"</i> {said}" in bars for said in ("forward", "backward", "update", "bubble"))
-    assert '"27%"' in bars
+    bars = step_summary_html(timeline)
+    assert all(f"</svg> {said}" in bars for said in ("forward", "backward", "update", "bubble"))
+    assert ">27%<" in bars
 
 
 def test_passes_too_short_for_their_labels_are_drawn_without(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from markupsafe import escape
 
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
+from envs.simulation.step_shares import WORK
 from evaluation.drawing.timeline_plots import save_steps
 from evaluation.tables.alone import all_on_one, fastest_alone
 from evaluation.tables.plan_table import plan_table
-from evaluation.tables.step_summary import StepSummary, device_times, largest_held, largest_sent
+from evaluation.tables.step_summary import StepSummary, TimeSpent, largest_held, largest_sent
 from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
 from graphs.problem import Problem
 from tests.drawn import examples
@@ -22,16 +23,25 @@ from tests.evaluation.some_records import to_text
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
 
+def cells_of(summary: StepSummary) -> list[str]:
+    """The cells of its tables."""
+    tables = (time_rows(summary.time), sent_rows(summary), held_rows(summary))
+    return [cell for _, rows in tables for row in rows for cell in row]
+
+
 @settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_its_parts_add_up_to_what_the_timeline_holds(case: tuple[Problem, Plan]) -> None:
     problem, plan = case
     timeline = simulate(problem, plan)
-    times, sent = device_times(timeline), largest_sent(timeline)
-    np.testing.assert_allclose([sum(each[1:]) for each in times], timeline.step_seconds, atol=1e-9)
-    np.testing.assert_allclose([each.compute for each in times], timeline.busy_seconds, atol=1e-9)
+    time, sent = TimeSpent.of(timeline), largest_sent(timeline)
+    computing = [number for number, name in enumerate(time.names) if name in WORK]
+    seconds = time.shares * timeline.step_seconds
+    np.testing.assert_allclose(seconds.sum(axis=1), timeline.step_seconds, atol=1e-9)
+    np.testing.assert_allclose(seconds[:, computing].sum(axis=1), timeline.busy_seconds, atol=1e-9)
     moved = timeline.problem.graph.moved_bytes[timeline.transfers.output]
     assert sum(each.size for each in sent) == pytest.approx(moved.sum())
+    assert time.sent.sum() <= moved.sum() * (1 + 1e-9), "a multicast transfer counts once"
     assert sum(each.times for each in sent) == len(timeline.transfers)
     for device, peak in enumerate(timeline.peak_bytes.tolist()):
         held = largest_held(timeline, device)
@@ -51,12 +61,12 @@ def test_the_answers_of_four_ops_on_two_devices(four_ops_two_devices: Toy) -> No
     summary = StepSummary.of(timeline)
     alone = Simulator(toy.problem).run_batch(all_on_one(toy.problem)).step_seconds.min()
     assert summary.speedup == pytest.approx(alone / 6)
-    heads, rows = time_rows(summary)
-    assert heads == ["device", "compute", "transfers", "waits"], "nothing is launched"
+    heads, rows = time_rows(summary.time)
+    assert heads == ["device", "forward", "transfers", "bubble", "sends"], "nothing is launched"
     assert [row[1] for row in rows] == ["67%", "67%"]
     assert [(sent.source, sent.destination, sent.times) for sent in summary.sent] == [("gpu:0", "gpu:1", 1)] * 2
     text = " ".join(to_text(plan_table(timeline, 6.0, 7.5)).split())
-    for cell in (cell for make in (time_rows, sent_rows, held_rows) for row in make(summary)[1] for cell in row):
+    for cell in cells_of(summary):
         assert cell in text
     assert summary.over_alone in text
 
@@ -90,7 +100,7 @@ def test_the_page_of_a_step_begins_with_the_summary(four_ops_two_devices: Toy, t
     summary = StepSummary.of(timeline)
     assert f"{summary.speedup:.2f} times" in page
     assert f"{6 / summary.bound_seconds:.2f} times the lower bound" in page
-    for cell in (cell for make in (time_rows, sent_rows, held_rows) for row in make(summary)[1] for cell in row):
+    for cell in cells_of(summary):
         assert str(escape(cell)) in page.replace("<wbr>", "")
     assert page.index("Largest transfers") < page.index('<div class="chart"')
     save_steps({"one": timeline, "two": timeline}, tmp_path / "two.html")

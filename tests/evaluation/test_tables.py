@@ -6,8 +6,9 @@ import pytest
 
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.comparing.comparison import Comparison, summary_table
-from evaluation.tables.plan_table import link_shares, plan_sentences, plan_table, sent_bytes
+from evaluation.tables.plan_table import link_shares, plan_sentences, plan_table
 from evaluation.tables.step_chart import StepChart
+from evaluation.tables.step_summary import TimeSpent
 from graphs.batch_law import BatchLaw
 from graphs.cluster import FREE
 from graphs.foundation.by_name import build
@@ -187,8 +188,8 @@ def test_links_without_contention_are_told_of_as_others_are(free: tuple[slice, s
     problem = Problem(graph, replace(serial, channel=channel, gap=np.zeros(0), multicast=np.zeros(0, np.bool_)), "sgd")
     plan = build("placers", "gpipe:micro_batches=2").place(problem).plan
     told, by_channels = simulate(problem, plan), simulate(replace(problem, cluster=serial), plan)
-    assert sent_bytes(told).tolist() == sent_bytes(by_channels).tolist()
-    assert sent_bytes(told).sum() == 2 * (4.0 + 6.0), "outputs there, and gradients of the same sizes back"
+    assert TimeSpent.of(told).sent.tolist() == TimeSpent.of(by_channels).sent.tolist()
+    assert TimeSpent.of(told).sent.sum() == 2 * (4.0 + 6.0), "outputs there, and gradients of the same sizes back"
     assert "The busiest link, " in to_text(plan_table(told, 1.0, 1.0))
 
 
