@@ -150,7 +150,7 @@ def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
     save_graph(random_graph(20, seed=0), graph)
     plans = [tmp_path / f"{name}.plan.json" for name in ("first", "second")]
     for plan, placer in zip(plans, ("heft", "single_device"), strict=True):
-        placelab.place(graph, cluster="p100x2", placer=placer, out=plan)
+        placelab.place(graph, cluster="p100x2", placer=placer, runtime="ideal", out=plan)
     page = tmp_path / "both.html"
     placelab.simulate(graph, plans[0], cluster="p100x2", gantt=page, against=plans[1])
     text = page.read_text()
