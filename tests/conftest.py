@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -28,6 +29,10 @@ def pytest_configure() -> None:
         os.environ[VARIABLE] = os.environ[MADE] = tempfile.mkdtemp(prefix="placelab-tests-")
         atexit.register(shutil.rmtree, os.environ[MADE], ignore_errors=True)
     os.environ.pop(SWITCH, None)
+    # bytecode is kept even where PYTHONDONTWRITEBYTECODE is set: without it, each process compiles all sources again,
+    # and pytest rewrites all assertions at each run
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

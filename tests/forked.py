@@ -25,6 +25,8 @@ IMPORTED = [
     "envs.running.pipelined.pipelined_step",
     "envs.running.partitioned.partitioned_step",
     "training.runs.train",
+    "tests.envs.running.pipeline_jobs",  # with what jobs of tests import
+    "transformers.models.bert.modeling_bert",  # of a model that they run; left out where it is not installed
 ]
 
 

@@ -171,8 +171,8 @@ def module(folder: str, name: str) -> Any:  # a module, or what a package has in
 
     Raises InputError, with what exists, for an unknown name, and for an extension whose package cannot be imported.
     """
-    if name in _files(folder):
-        return importlib.import_module(".".join(_files(folder)[name].relative_to(_PROJECT).with_suffix("").parts))
+    if file := _file(folder, name):
+        return importlib.import_module(".".join(file.relative_to(_PROJECT).with_suffix("").parts))
     installed = plugins(_kind(folder))
     if name not in installed:
         raise InputError(unknown(_singular(folder), name, names(folder)))
@@ -244,7 +244,7 @@ def own(spec: str) -> Own | None:
 
 def is_built_in(folder: str, spec: str) -> bool:
     """Whether a spec names one of placelab's own extensions."""
-    return own(spec) is None and spec.partition(":")[0] in _files(folder)
+    return own(spec) is None and _file(folder, spec.partition(":")[0]) is not None
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
@@ -296,12 +296,12 @@ def expanded(folder: str, spec: str) -> str:
 
 def constants(folder: str, name: str) -> dict[str, Any]:
     """The literal constants of an extension's file and, as "doc", its first line; read without importing it."""
-    files = _files(folder)
-    if name not in files:
+    file = _file(folder, name)
+    if file is None:
         found = module(folder, name)
         literals = {key: getattr(found, key) for key in dir(found) if key.isupper()}
         return {"doc": (found.__doc__ or "").strip().partition("\n")[0], **literals}
-    return dict(_literals(files[name].read_text()))
+    return dict(_literals(file.read_text()))
 
 
 @cache
@@ -316,6 +316,15 @@ def _literals(source: str) -> Mapping[str, Any]:
             except ValueError:
                 continue
     return values
+
+
+def _file(folder: str, name: str) -> Path | None:
+    """The file of one name; None if there is none. Lists no folder: each problem's cost model is looked up so."""
+    if not name.isidentifier() or name.startswith("_") or name != name.lower():  # some systems would find Metis, too
+        return None
+    directory = _PROJECT.joinpath(*folder.split("."))
+    files = directory / "learned" / name / "placer.py", directory / f"{name}.py"
+    return next((file for file in files if file.is_file()), None)
 
 
 def _files(folder: str) -> dict[str, Path]:

@@ -165,3 +165,9 @@ def test_one_that_learns_on_each_problem_travels_to_another_process(name: str) -
 def test_an_unknown_knob_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"unknown knob 'of_no_placer'|has no knobs"):
         by_name.build("placers", f"{name}:of_no_placer=1")
+
+
+@pytest.mark.parametrize("name", ["Metis", "__init__", "learned/gdp/placer", "contract", "../placers/metis", ""])
+def test_what_only_leads_to_a_file_is_no_name(name: str) -> None:
+    with pytest.raises(InputError, match="unknown placer"):
+        by_name.build("placers", name)
