@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.optimizers import NONE, check_optimizer, state_share
 from graphs.precision import SINGLE
 from graphs.runtime import IDEAL, Runtime
+from graphs.transforms.autograd_step import AutogradNodes, autograd_step
 from graphs.units import Units
 from graphs.weight_memory import WeightMemory, weight_gradient_bytes
 
@@ -45,6 +46,7 @@ class Problem:
     pace: Floats = field(default_factory=lambda: np.zeros(0))  # (ops,) how many times what its link says a transfer
     # of each output takes, if not all do as their links say
     collectives: Collectives | None = None  # of an expanded graph, if there is a host
+    nodes: AutogradNodes | None = None  # of a graph that is `as_issued`
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)
@@ -70,6 +72,14 @@ class Problem:
     def all_reduce(self) -> Literal["ring", "nccl"]:
         """How replicas sum up gradients, unless a plan says it; NCCL is for GPUs alone."""
         return "ring" if self.cluster.is_cpu.any() else self.runtime.all_reduce
+
+    @cached_property
+    def as_issued(self) -> Problem:
+        """The same as it is simulated: where devices are streams, with what autograd sends and issues together."""
+        if not self.runtime.streams or self.nodes is not None:
+            return self
+        graph, nodes = autograd_step(self.graph, defer=self.runtime.defer)
+        return replace(self, graph=graph, nodes=nodes)
 
     @cached_property
     def units(self) -> Units:

@@ -6,7 +6,8 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   time but ops and transfers, which overlap wherever data allow it. No program that is known does all of that.
 - `fifo` is the machine of many papers on placement: devices run what has been ready longest.
 - `parallelize` is the loop of a model's own code with `placelab.parallelize`: one process issues PyTorch's order, which
-  devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`).
+  devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`). With `defer=true`
+  gradients of weights wait, as `defer_weight_gradients` has it.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
   PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended.
@@ -43,6 +44,7 @@ class Runtime:
     host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
     streams: bool = False  # devices run strictly in the order of issue, and copies occupy the devices at both ends
     all_reduce: Literal["ring", "nccl"] = "ring"  # how GPUs sum up gradients, unless a plan says it
+    defer: bool = False  # gradients of weights wait until a device has nothing else to do; only of streams
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
     def __post_init__(self) -> None:
@@ -66,9 +68,10 @@ def _runtime(kind: str, knobs: Mapping[str, str]) -> Runtime:
     if kind not in RUNTIMES:
         raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
     base, values = RUNTIMES[kind], dict[str, Any]()
+    known = (*_KNOBS, "defer") if base.streams else _KNOBS
     for knob, text in knobs.items():
-        if knob not in _KNOBS:
-            raise InputError(f"{by_name.spec_of(kind, knobs)!r}: {by_name.unknown('knob', knob, _KNOBS)}")
+        if knob not in known:
+            raise InputError(f"{by_name.spec_of(kind, knobs)!r}: {by_name.unknown('knob', knob, known)}")
         values[knob] = _value(base, knob, text)
     changed = {knob: knobs[knob] for knob, value in values.items() if value != getattr(base, knob)}
     if "order" in changed:
@@ -80,6 +83,10 @@ def _value(base: Runtime, knob: str, text: str) -> object:
     """What the text of a knob says, for a runtime with the processes of another."""
     if knob == "order":
         return order_spec(text)
+    if knob == "defer":
+        if text not in ("true", "false"):
+            raise InputError(f"defer={text}: gradients of weights wait or do not; expected true or false")
+        return text == "true"
     host = host_of(text)
     return host and replace(host, per_device=base.host is not None and base.host.per_device)
 

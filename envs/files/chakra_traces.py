@@ -51,7 +51,7 @@ class _Traces:
     """The nodes of all devices. An op's id is its number, and that of an all-reduce is the number of its sum."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.timeline, self.graph, self.reduces = timeline, timeline.problem.graph, all_reduces(timeline)
+        self.timeline, self.graph, self.reduces = timeline, timeline.graph, all_reduces(timeline)
         self.of = np.full(len(self.graph), -1)  # (ops,) the all-reduce that each is of
         for number, each in enumerate(self.reduces):
             self.of[list(each.ops)] = number
@@ -113,7 +113,7 @@ class _Traces:
             producer, consumer = graph.edges[edge].tolist()
             reader, at = int(placement[consumer]), float(self.timeline.finish[producer])
             if not graph.control[edge]:
-                found[edge] = arrival[int(graph.edge_output[edge]), reader]
+                found[edge] = arrival[int(self.timeline.edge_output[edge]), reader]
                 continue
             found[edge] = len(sent)
             sent.append(_SentMessage(producer, int(placement[producer]), reader, 0.0, at, at))

@@ -173,7 +173,7 @@ def _numbers(**values: int) -> Event:
 
 def _transfers(timeline: Timeline, track: Ints) -> Iterator[Event]:
     """A slice each; the copies that one multicast transfer makes are one."""
-    graph, moved = timeline.problem.graph, timeline.transfers
+    graph, moved = timeline.graph, timeline.transfers
     names = [device.name for device in timeline.problem.cluster.devices]
     made, copied = _names(timeline), _copies(timeline)
     shared: dict[tuple[int, int], list[int]] = {}
@@ -212,12 +212,12 @@ def _arrows(timeline: Timeline, track: Ints) -> Iterator[Event]:
 
 def _first_readers(timeline: Timeline) -> dict[tuple[int, int], int]:
     """Of the ops that read an output, or a message, on a device, the one that starts first."""
-    graph = timeline.problem.graph
+    graph = timeline.graph
     carrying = np.flatnonzero(~graph.control)
     starts = timeline.start[graph.edges[carrying, 1]]
     order = carrying[np.argsort(-starts, kind="stable")]  # the earliest comes last, and stays
     consumers = graph.edges[order, 1]
-    keys = zip(graph.edge_output[order].tolist(), timeline.placement[consumers].tolist(), strict=True)
+    keys = zip(timeline.edge_output[order].tolist(), timeline.placement[consumers].tolist(), strict=True)
     return dict(zip(keys, consumers.tolist(), strict=True))
 
 

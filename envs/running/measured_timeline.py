@@ -74,7 +74,7 @@ def _messages(predicted: Timeline, processes: Sequence[RecordedStep], zero: floa
 
 def _fill(predicted: Timeline, start: Floats, finish: Floats, sent: Floats) -> None:
     """Give what has no record its times: ops in the order of the graph, then transfers."""
-    graph, placement, moved = predicted.problem.graph, predicted.placement, predicted.transfers
+    graph, placement, moved = predicted.graph, predicted.placement, predicted.transfers
     keys = zip(moved.output.tolist(), moved.destination.tolist(), strict=True)
     arrives = {key: float(sent[transfer, 1]) for transfer, key in enumerate(keys)}
     of_op: list[list[int]] = [[] for _ in range(len(graph))]
@@ -86,7 +86,7 @@ def _fill(predicted: Timeline, start: Floats, finish: Floats, sent: Floats) -> N
             ready = 0.0
             for edge in of_op[op]:
                 producer = int(graph.edges[edge, 0])
-                arrived = arrives.get((int(graph.edge_output[edge]), int(placement[op])), np.nan)
+                arrived = arrives.get((int(predicted.edge_output[edge]), int(placement[op])), np.nan)
                 crosses = placement[producer] != placement[op] and not graph.control[edge]
                 ready = max(ready, arrived if crosses and not np.isnan(arrived) else float(finish[producer]))
             start[op] = finish[op] = ready
@@ -105,9 +105,9 @@ def _fill(predicted: Timeline, start: Floats, finish: Floats, sent: Floats) -> N
 
 def _first_read(predicted: Timeline, start: Floats) -> dict[tuple[int, int], float]:
     """When each output, or message, was first read on each device, in seconds."""
-    graph, found = predicted.problem.graph, dict[tuple[int, int], float]()
+    graph, found = predicted.graph, dict[tuple[int, int], float]()
     consumers = graph.edges[:, 1]
-    keys = zip(graph.edge_output.tolist(), predicted.placement[consumers].tolist(), strict=True)
+    keys = zip(predicted.edge_output.tolist(), predicted.placement[consumers].tolist(), strict=True)
     for key, time in zip(keys, start[consumers].tolist(), strict=True):
         found[key] = min(found.get(key, np.inf), time)
     return found

@@ -12,6 +12,7 @@ from graphs.algorithms.order import ready_first
 from graphs.host import Host
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
+from graphs.transforms.autograd_step import AutogradNodes
 
 Indices = NDArray[np.uint32]  # unsigned: compiled code need not check whether they count from the end
 Index = int | np.uint32  # one of them; numba compiles a function once for each of the two that it is called with
@@ -40,6 +41,9 @@ ISSUE = np.dtype(
         ("message", np.float64),  # of a process for each device, for each message that it sends
         ("collectives", np.float64),  # and for collectives, whether it takes time or not
         ("is_step", np.bool_),  # its messages are a collective's, and no launches of their own
+        ("node", np.uint32),  # the first op of those that autograd issues together with it
+        ("size", np.uint32),  # of such a first op, how many they are: in the order of issue they follow each other
+        ("awaits", np.uint32),  # of such a first op, edges to them from other ops of the same turn
     ],
     align=True,
 )
@@ -55,6 +59,8 @@ OUTPUT = np.dtype(
 EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
 INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32), ("producer", np.uint32)])  # a data edge: its position in
 # `edges`, what it carries, and the op that it comes from
+CARRIER = np.dtype([("edge", np.uint32), ("producer", np.uint32), ("output", np.uint32)])  # a data edge: its position
+# in `edges`, the op that it comes from, and what it carries if it is no part of a sum
 LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
 SERVER = np.dtype(
     [
@@ -70,11 +76,12 @@ SERVER = np.dtype(
 class Blueprint(NamedTuple):
     """A problem and its costs. Resource r < devices is a device, then come channels, and at last all free links as one.
 
-    Output o < ops is that of op o, the others are messages of their own, each of one edge.
+    Output o < ops is that of op o, the others are messages of their own, each of one edge, or of a sum's.
     """
 
     fifo: bool  # first come, first served, whatever the priorities; with a host, in the order of issue
     host: bool  # ops start no sooner than a host has issued them
+    clocked: bool  # which takes time for it
     per_device: bool  # a process of the host for each device
     waits: bool  # which waits for what it is sent
     streams: bool  # devices run strictly in the order of issue, and copies occupy both ends
@@ -85,6 +92,8 @@ class Blueprint(NamedTuple):
     outputs: Records  # (outputs,)
     edges: Records  # (edges,) by producer
     inputs: Records  # (data edges,) by consumer
+    carriers: Records  # (data edges,) by output, where devices are streams
+    carrier_start: Indices  # (outputs + 1,) where those of each begin
     links: Records  # (devices, devices)
     servers: Records  # (resources,)
     free: int  # the resource of links without contention; NONE if the cluster has none
@@ -110,10 +119,11 @@ class Blueprint(NamedTuple):
         ops["in_start"], ops["in_end"] = in_start[:-1], in_start[1:]
         inputs = np.zeros(len(data), INPUT)
         edges = np.zeros(len(order), EDGE)
-        edges["consumer"], edges["output"] = consumer, graph.edge_output[order]
+        edges["consumer"], edges["output"] = consumer, _outputs(problem)[order]
         inputs["edge"] = data[of_consumers]
         inputs["output"] = edges["output"][inputs["edge"]]
         inputs["producer"] = graph.edges[order, 0][inputs["edge"]]
+        carriers, carrier_start = _carriers(problem, order)
         outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
         outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
         outputs["made_bytes"] = graph.made_bytes
@@ -137,20 +147,54 @@ class Blueprint(NamedTuple):
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
         host = _host(problem)
         return cls(
-            len(priority) == 0 and host is None, host is not None, host is not None and host.per_device,
+            len(priority) == 0 and host is None, host is not None, problem.runtime.host is not None,
+            host is not None and host.per_device,
             host is not None and host.per_device and host.waits, streams,
             bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, _issue(problem, priority),
-            np.array(op_seconds, order="C"), outputs, edges, inputs, links,
+            np.array(op_seconds, order="C"), outputs, edges, inputs, carriers, carrier_start, links,
             servers if has_free else servers[:free], free if has_free else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
             kept_bytes,
         )  # fmt: skip
 
 
+def _outputs(problem: Problem) -> Ints:
+    """(edges,) what each edge carries; those of a sum carry the message of the first of them."""
+    output = problem.graph.edge_output
+    if problem.nodes is None or not (problem.nodes.sums >= 0).any():
+        return output
+    summed = np.flatnonzero(problem.nodes.sums >= 0)
+    _, first, which = np.unique(problem.nodes.sums[summed], return_index=True, return_inverse=True)
+    output = output.copy()
+    output[summed] = output[summed[first]][which]
+    return output
+
+
+def _carriers(problem: Problem, order: Ints) -> tuple[Records, Indices]:
+    """(data edges,) by output, and (outputs + 1,) where those of each begin; none but where devices are streams.
+
+    `order` is (edges,): the edge of the graph at each position.
+    """
+    if not problem.runtime.streams:
+        return np.zeros(0, CARRIER), np.zeros(1, np.uint32)
+    graph = problem.graph
+    data, position = np.flatnonzero(~graph.control), np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    start, by_output = _by_key(_outputs(problem)[data], len(graph.moved_bytes))
+    carriers = np.zeros(len(data), CARRIER)
+    carriers["edge"] = position[data[by_output]]
+    carriers["producer"] = graph.edges[data[by_output], 0]
+    carriers["output"] = graph.edge_output[data[by_output]]
+    return carriers, start
+
+
 def _host(problem: Problem) -> Host | None:
-    """What issues ops; where devices are streams, the order of issue matters though it may take no time."""
+    """What issues ops; without one streams need an order of issue, too, and threads take turns as if all cost the same.
+
+    Nothing starts later for that (`Blueprint.clocked`).
+    """
     host = problem.runtime.host
-    return Host.uniform(0.0) if host is None and problem.runtime.streams else host
+    return Host.uniform(1.0) if host is None and problem.runtime.streams else host
 
 
 def _issue(problem: Problem, priority: Floats) -> Records:
@@ -159,22 +203,50 @@ def _issue(problem: Problem, priority: Floats) -> Records:
     priority = priority if len(priority) else np.zeros(len(graph))
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:
-        issue["position"][graph.topological_order] = np.arange(len(graph))
+        position = np.empty(len(graph), np.int64)
+        position[graph.topological_order] = np.arange(len(graph))
+        issue["position"] = position
+        node = np.arange(len(graph))
         if host.per_device:
-            rank = np.lexsort((issue["position"], priority)).argsort()
+            rank = np.lexsort((position, priority)).argsort()
             issue["turn"][ready_first(graph.edges, rank)] = np.arange(len(graph))
         else:
-            issue["turn"] = turn = np.minimum(graph.phase, Phase.UPDATE)
-        if problem.runtime.streams:  # a stream that ran an op before what it reads would never end
-            order = ready_first(graph.edges, np.lexsort((issue["position"], priority, turn)).argsort())
+            issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
+        if problem.runtime.streams:
+            nodes = AutogradNodes.none(graph) if problem.nodes is None else problem.nodes
+            rank = np.lexsort((position, priority, nodes.deferred, issue["turn"])).argsort()
+            order, node = _of_streams(graph.edges, rank, nodes.node)
             issue["position"][order] = np.arange(len(graph))
-            issue["turn"][order] = np.maximum.accumulate(turn[order])
+            issue["turn"][order] = np.maximum.accumulate(issue["turn"][order])
+        issue["node"] = node
+        issue["size"] = np.bincount(node, minlength=len(graph))
+        source, reader = graph.edges.T
+        awaits = (issue["turn"][source] == issue["turn"][reader]) & (node[source] != node[reader])
+        issue["awaits"] = np.bincount(node[reader[awaits]], minlength=len(graph))
         issue["op"] = host.seconds(graph.phase)
         issue["message"] = host.collective
         if (collectives := problem.collectives) is not None:
             issue["collectives"] = collectives.launches * host.collective
             issue["is_step"] = collectives.steps
     return issue
+
+
+def _of_streams(edges: Ints, rank: Ints, node: Ints) -> tuple[Ints, Ints]:
+    """(ops,) a topological order in which those of a node follow each other, and (ops,) the first of each one's node.
+
+    A stream that ran an op before what it reads would never end. `rank` is (ops,), the least goes first.
+    """
+    order = ready_first(edges, rank)
+    if (node == np.arange(len(node))).all():
+        return order, node
+    least, position = np.full(len(node), len(node)), np.empty(len(node), np.int64)
+    np.minimum.at(least, node, rank)
+    between = node[edges]
+    position[ready_first(between[between[:, 0] != between[:, 1]], least)] = np.arange(len(node))
+    order = order[np.argsort(position[node[order]], kind="stable")]
+    first, begins = np.empty(len(node), np.int64), np.append(True, np.diff(node[order]) != 0)
+    first[node[order[begins]]] = order[begins]
+    return order, first[node]
 
 
 def _by_key(key: Ints, count: int) -> tuple[Indices, Ints]:

@@ -39,10 +39,10 @@ from envs.simulation.due import (
     take_back,
 )
 from envs.simulation.issuing import issue_all, sort_issues
-from envs.simulation.memory import allocate, note_peaks, read
+from envs.simulation.memory import add_copy, allocate, note_peaks, read
 from envs.simulation.queues import pop, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
-from envs.simulation.streams import lay_out, meet, release, start_in_streams
+from envs.simulation.streams import hand_over, lay_out, release, start_in_streams
 from graphs.op_graph import Floats
 
 
@@ -249,7 +249,10 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, e
             ended = _arrive(blueprint, run, int(consumer), now, ended, memory)
         else:
             output = blueprint.edges[edge].output
-            if run.resources[there].sent != output:
+            if blueprint.streams:
+                run.resources[there].copy = hand_over(blueprint, run, index, run.carried[edge], now, memory)
+                run.resources[there].transfer = run.carried[edge]
+            elif run.resources[there].sent != output:
                 run.resources[there].sent = output
                 _send(blueprint, run, index, edge, here, there, now, memory)
             transfer = run.tasks[run.resources[there].transfer]
@@ -284,12 +287,7 @@ def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: 
     sent = blueprint.outputs[output]
     seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
     index = channel.transfer
-    if blueprint.streams:
-        index = run.carried[edge]
-        if memory:
-            run.tensors[op].readers += 1
-        meet(blueprint, run, index, now)
-    elif multicast and index != NONE and run.tasks[index].output == output:
+    if multicast and index != NONE and run.tasks[index].output == output:
         run.tasks[index].seconds = max(run.tasks[index].seconds, seconds)
     else:
         index = run.counters[TASKS]
@@ -315,15 +313,7 @@ def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: 
             make_ready(blueprint, run, index, link.resource, now)
     run.resources[there].transfer = index
     if memory:
-        copy = run.counters[TENSORS]
-        run.counters[TENSORS] += 1
-        tensor = run.tensors[copy]
-        tensor.readers = 0
-        tensor.holder = there
-        tensor.source = index
-        tensor.next = run.tasks[index].copies
-        run.tasks[index].copies = copy
-        run.resources[there].copy = copy
+        run.resources[there].copy = add_copy(run, index, there)
 
 
 @inlined

@@ -1,9 +1,9 @@
 """Issuing: when the threads of a host have issued each op, before which it cannot start.
 
 A placement is run by one process, as PyTorch runs a user's loop. Its thread issues the forward pass for all devices;
-then autograd has a thread for each, which issues an op once the other threads have issued what it reads, whether that
-has been computed or not; at last one thread issues the updates. Any other plan is run by a process for each device,
-whose ops one thread issues, and none waits for those of others:
+then autograd has a thread for each, which issues of the nodes whose inputs have been issued, whether they have been
+computed or not, the most urgent (`ReadyQueue`, torch/csrc/autograd/engine.cpp); at last one thread issues the updates.
+Any other plan is run by a process for each device, whose ops one thread issues, and none waits for those of others:
 
     placement      main thread  |a b c|                |update ...      a copy, or c -> d, is a launch more
                    of gpu:0           |c.grad a.grad|
@@ -13,12 +13,14 @@ whose ops one thread issues, and none waits for those of others:
                    of gpu:1     |F0 B0 F1 B1 update|
 
 Each thread issues the ops of least priority first, in other plans as soon as all that they wait for has been issued;
-of equal ones the first in topological order. Devices and channels take first what was issued first. An op that takes
-time takes its thread what the `Host` says of its phase; what takes no time costs none. A message that an op sends to
-another device costs as much again, or as a collective where it is between processes. The messages of a collective are
-one launch on each device that takes part (`graphs.host.Collectives`). None of them waits for its own launch: a message
-starts when its op has ended. Threads never wait for devices: CUDA's queues hold about a thousand launches. With
-`Host.waits` a process waits for what it receives, but for steps of collectives, before it issues the op that reads it.
+of equal ones the first in topological order. A node is an op, or several that autograd issues together
+(`graphs.transforms.autograd_step`); it has been issued when its copies have been. Devices and channels take first what
+was issued first. An op that takes time takes its thread what the `Host` says of its phase; what takes no time costs
+none. A message that an op sends to another device costs as much again, or as a collective where it is between
+processes; of a sum, what each op adds to it does. The messages of a collective are one launch on each device that takes
+part (`graphs.host.Collectives`). None of them waits for its own launch: a message starts when its op has ended. Threads
+never wait for devices: CUDA's queues hold about a thousand launches. With `Host.waits` a process waits for what it
+receives, but for steps of collectives, before it issues the op that reads it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.queues import pop, push
 from envs.simulation.run import Run
 from graphs.op_graph import Phase
 
@@ -99,33 +102,99 @@ def issue_more(run: Run, device: Index, now: float) -> None:
 @subroutine
 def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
     """One process has a thread for all devices, and in the backward pass one for each. It has no collectives."""
-    for op in range(len(run.earliest)):
-        run.earliest[op] = 0.0
-    turn = 0
-    for place in range(len(run.order)):
-        op = int(run.order[place])
-        task, issue = run.tasks[op], blueprint.issue[op]
-        task.priority = place
-        if issue.turn != turn:
-            turn = int(issue.turn)
-            _end_turn(run)
-        here, cost = task.destination, issue.op
-        thread = here if turn == BACKWARD else 0
-        if task.seconds == 0.0:
-            cost = 0.0
-        at = max(run.clocks[thread], run.earliest[op]) + cost
-        run.issued[op] = run.clocks[thread] = at
-        edges = blueprint.ops[op]
+    place = 0
+    while place < len(run.order):
+        turn = blueprint.issue[run.order[place]].turn
+        end = place
+        while end < len(run.order) and blueprint.issue[run.order[end]].turn == turn:
+            end += 1
+        _end_turn(run)
         if turn == BACKWARD:
-            for edge in range(edges.out_start, edges.out_end):
-                consumer = blueprint.edges[edge].consumer
-                run.earliest[consumer] = max(run.earliest[consumer], at)
-        if len(run.clocks) > 1:
-            for edge in range(edges.out_start, edges.control_start):
-                there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
-                if there != here and run.seen[there] != output:
-                    run.seen[there] = output
-                    run.clocks[thread] += issue.op
+            _issue_by_autograd(blueprint, run, place, end)
+        else:
+            for each in range(place, end):
+                _issue(blueprint, run, run.order[each], each, 0)
+        place = end
+    if not blueprint.clocked:
+        for op in range(len(run.order)):
+            run.issued[op] = 0.0
+
+
+@inlined
+def _issue(blueprint: Blueprint, run: Run, op: Index, place: int, thread: Index) -> None:
+    """A thread issues an op and the copies of what it makes."""
+    task, cost = run.tasks[op], blueprint.issue[op].op
+    task.priority = place
+    run.sequence[place] = op
+    if task.seconds > 0.0:
+        run.clocks[thread] += cost
+    run.issued[op] = run.clocks[thread]
+    if len(run.clocks) > 1:
+        here, edges, copies = task.destination, blueprint.ops[op], False
+        for edge in range(edges.out_start, edges.control_start):
+            there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
+            if there != here and run.seen[there] != output:
+                run.seen[there] = output
+                run.clocks[thread] += cost
+                copies = True
+        if copies:  # another op may add to the same sum
+            for device in range(len(run.clocks)):
+                run.seen[device] = NONE
+
+
+@subroutine
+def _issue_by_autograd(blueprint: Blueprint, run: Run, place: int, end: int) -> None:
+    """The threads of all devices take, of the nodes whose inputs have been issued, always the first in the order."""
+    for each in range(place, end):
+        op = run.order[each]
+        run.tasks[op].priority = each
+        run.awaited[op] = blueprint.issue[op].awaits
+        if blueprint.issue[op].node == op and run.awaited[op] == 0:
+            push(blueprint, run.tasks, run.resources[run.tasks[op].destination], int(op))
+    while True:
+        for device in range(len(run.clocks)):
+            if run.next_op[device] == NONE and run.resources[device].first != NONE:
+                node = pop(blueprint, run.tasks, run.resources[device])
+                run.next_op[device] = node
+                first = int(run.tasks[node].priority)
+                for each in range(first, first + blueprint.issue[node].size):
+                    _issue(blueprint, run, run.order[each], place, device)
+                    place += 1
+        if place == end:
+            break
+        _end_issues(blueprint, run)
+    for device in range(len(run.clocks)):
+        run.next_op[device] = NONE
+
+
+@subroutine
+def _end_issues(blueprint: Blueprint, run: Run) -> None:
+    """The first threads to have issued a node let others have what it makes, at that time."""
+    now = np.inf
+    for device in range(len(run.clocks)):
+        if run.next_op[device] != NONE:
+            now = min(now, run.clocks[device])
+    for device in range(len(run.clocks)):
+        if run.next_op[device] == NONE:
+            run.clocks[device] = max(run.clocks[device], now)
+        elif run.clocks[device] == now:
+            _let_follow(blueprint, run, run.next_op[device])
+            run.next_op[device] = NONE
+
+
+@inlined
+def _let_follow(blueprint: Blueprint, run: Run, node: Index) -> None:
+    """A node has been issued: those that read what it makes may be, by the threads of their devices."""
+    first = int(run.tasks[node].priority)
+    for place in range(first, first + blueprint.issue[node].size):
+        op = run.sequence[place]
+        edges = blueprint.ops[op]
+        for edge in range(edges.out_start, edges.out_end):
+            issue = blueprint.issue[blueprint.edges[edge].consumer]
+            if issue.turn == BACKWARD and issue.node != node:
+                run.awaited[issue.node] -= 1
+                if run.awaited[issue.node] == 0:
+                    push(blueprint, run.tasks, run.resources[run.tasks[issue.node].destination], int(issue.node))
 
 
 @inlined
@@ -153,19 +222,19 @@ def _merge_sort(blueprint: Blueprint, run: Run) -> None:
     count, width = len(run.order), 1
     while width < count:
         for place in range(count):
-            run.unsorted[place] = run.order[place]
+            run.sequence[place] = run.order[place]
         for first in range(0, count, 2 * width):
             one, middle = first, min(first + width, count)
             other, end = middle, min(first + 2 * width, count)
             for place in range(first, end):
                 takes_other = one == middle or (
-                    other < end and _is_before(blueprint, run.unsorted[other], run.unsorted[one])
+                    other < end and _is_before(blueprint, run.sequence[other], run.sequence[one])
                 )
                 if takes_other:
-                    run.order[place] = run.unsorted[other]
+                    run.order[place] = run.sequence[other]
                     other += 1
                 else:
-                    run.order[place] = run.unsorted[one]
+                    run.order[place] = run.sequence[one]
                     one += 1
         width *= 2
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envs.simulation.blueprint import NONE, Blueprint
+from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined
-from envs.simulation.run import ALLOCATED, Run
+from envs.simulation.run import ALLOCATED, TENSORS, Run
 
 
 @inlined
@@ -19,6 +19,20 @@ def allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
     while copy != NONE:
         _hold(run, run.tensors[copy].holder, output.occupied_bytes)
         copy = run.tensors[copy].next
+
+
+@inlined
+def add_copy(run: Run, index: Index, there: Index) -> int:
+    """A transfer makes one more copy, on a device. Returns the tensor."""
+    copy = run.counters[TENSORS]
+    run.counters[TENSORS] += 1
+    tensor = run.tensors[copy]
+    tensor.readers = 0
+    tensor.holder = there
+    tensor.source = index
+    tensor.next = run.tasks[index].copies
+    run.tasks[index].copies = copy
+    return int(copy)
 
 
 @inlined

@@ -87,15 +87,15 @@ class Run(NamedTuple):
     pending: Records  # (devices,) where messages hold devices
     may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
     order: Indices  # (ops,) in which a host issues them; this and what follows is empty without a host
-    unsorted: Indices  # (ops,) scratch
+    sequence: Indices  # (ops,) in which it has issued them for this placement, unless by a process for each device
     issued: Floats  # (ops,) seconds at which each has been; with streams (tasks,), copies after ops
-    earliest: Floats  # (ops,) seconds before which no thread issues it
+    awaited: Indices  # (ops,) edges into each that its thread waits for; with streams (tasks,): edges that a copy
+    # carries, and whose producers have not been issued
+    next_op: Indices  # (devices,) the first op that has not been issued, or is being issued
     clocks: Floats  # (devices,) seconds at which each thread has issued all so far; where there is one, the first
     free_at: Floats  # (devices,) seconds from which each could start what it starts, were that issued
     charge: Floats  # (ops,) seconds of the thread of its device; this and what follows only with a process for each
-    awaited: Indices  # (ops,) edges into each that its thread waits for
     next_issued: Indices  # (ops,) the op that is issued next on its device
-    next_op: Indices  # (devices,) the first op that has not been issued
     owed: Floats  # (devices,) seconds of the thread for messages since its last op
     carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
     following: Indices  # (2 tasks,) what comes next in the stream of a device
@@ -119,8 +119,8 @@ class Run(NamedTuple):
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
             np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched),
-            np.zeros(max(launched, streamed)), np.zeros(launched), np.zeros(threads), np.zeros(threads),
-            np.zeros(processed), indices(processed), indices(processed), indices(threads), np.zeros(threads),
+            np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
+            np.zeros(threads), np.zeros(processed), indices(processed), np.zeros(threads),
             indices(len(blueprint.edges) if streamed else 0), indices(2 * streamed),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)

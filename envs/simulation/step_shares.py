@@ -82,7 +82,7 @@ def message_holds(timeline: Timeline) -> list[tuple[Floats, Floats]]:
     first = np.unique(np.stack([moved.output, moved.channel, label]), axis=1, return_index=True)[1]
     device = np.concatenate([moved.source[first], moved.destination])
     at = np.concatenate([timeline.finish[moved.producer[first]], moved.finish])
-    size = timeline.problem.graph.moved_bytes[np.concatenate([moved.output[first], moved.output])]
+    size = timeline.graph.moved_bytes[np.concatenate([moved.output[first], moved.output])]
     held = cluster.message_seconds[device] + size * cluster.message_seconds_per_byte[device]
     return [(at[device == each], held[device == each]) for each in range(len(cluster))]
 

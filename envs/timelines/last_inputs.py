@@ -32,7 +32,7 @@ class LastInputs:
 
         Without `control`, edges that only say an order do not count.
         """
-        graph, moved = timeline.problem.graph, timeline.transfers
+        graph, moved = timeline.graph, timeline.transfers
         devices = len(timeline.problem.cluster)
         counts = np.full(len(graph.edges), True) if control else ~graph.control
         producer, consumer = graph.edges[counts].T
@@ -41,7 +41,7 @@ class LastInputs:
         crosses = np.flatnonzero(~graph.control[counts] & apart)
         sent = moved.output * devices + moved.destination
         by_key = np.argsort(sent, kind="stable")
-        wanted = graph.edge_output[counts][crosses] * devices + timeline.placement[consumer[crosses]]
+        wanted = timeline.edge_output[counts][crosses] * devices + timeline.placement[consumer[crosses]]
         transfer[crosses] = by_key[np.searchsorted(sent[by_key], wanted)]
         arrival[crosses] = moved.finish[transfer[crosses]]
         ascending = np.lexsort((transfer, arrival))  # the last one stays

@@ -14,7 +14,7 @@ from envs.expansion.expanded import Expansion, Role
 from envs.timelines import gantt
 from envs.timelines.pass_spans import PassSpans, SpanKind
 from graphs.foundation.quantities import binary_unit
-from graphs.op_graph import Bools, Floats, Ints
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 
 SENT = {False: "= outputs", True: "+ sums of gradients"}  # in a chart of passes: by whether it is part of an all-reduce
@@ -25,7 +25,7 @@ class Transfers:
     """The copies that were made, in order of arrival. Copies by one multicast transfer have one start and finish."""
 
     producer: Ints  # (transfers,) op whose output or message it is
-    output: Ints  # (transfers,) what is sent: the output of the producer, by op, or a message (`OpGraph.edge_output`)
+    output: Ints  # (transfers,) what is sent: the output of the producer, by op, or a message (`Timeline.edge_output`)
     source: Ints  # (transfers,) device
     destination: Ints  # (transfers,) device
     channel: Ints  # (transfers,) or FREE
@@ -87,6 +87,17 @@ class Timeline:
     fits: bool
     order: str  # under which ops ran: a rule, or "given" (`envs.orders.order_name`)
     expansion: Expansion | None = None  # of a plan that is no op placement; problem and placement are then its own
+
+    @property
+    def graph(self) -> OpGraph:
+        """The op graph with what was sent as its edges (`Problem.as_issued`)."""
+        return self.problem.as_issued.graph
+
+    @cached_property
+    def edge_output(self) -> Ints:
+        """(edges,) what each edge of `graph` carries: `Transfers.output`, if it leads to another device."""
+        nodes = self.problem.as_issued.nodes
+        return self.graph.edge_output if nodes is None else nodes.edge_output(self.graph, self.placement)
 
     @cached_property
     def busy_seconds(self) -> Floats:
@@ -253,11 +264,11 @@ class Timeline:
         An output is held from the start of its op, a copy from that of its transfer, until the last op that reads it
         here has ended, and an output until its last transfer has, too.
         """
-        graph, moved = self.problem.graph, self.transfers
+        graph, moved = self.graph, self.transfers
         reads_here = ~graph.control & (self.placement[graph.edges[:, 1]] == device)
         producer, consumer = graph.edges[reads_here].T
         made_here = self.placement[producer] == device
-        read = np.where(made_here, producer, graph.edge_output[reads_here])  # on its own device no message is needed
+        read = np.where(made_here, producer, self.edge_output[reads_here])  # on its own device no message is needed
         read_until = np.zeros(len(graph.occupied_bytes))  # by consumers on this device
         np.maximum.at(read_until, read, self.finish[consumer])
         sent_until = np.zeros(len(graph))

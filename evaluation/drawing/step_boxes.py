@@ -199,7 +199,7 @@ def _of_transfers(timeline: Timeline, waits: Waits, path: list[int], first_kind:
     awaited = np.where(reason == Reason.LINK, moved.producer[last], NONE) if len(moved) else last
     return Boxes(
         moved.source, first_kind + timeline.is_all_reduce, moved.start, moved.finish, moved.producer,
-        np.ones(len(moved), np.int64), moved.finish - moved.start, timeline.problem.graph.moved_bytes[moved.output],
+        np.ones(len(moved), np.int64), moved.finish - moved.start, timeline.graph.moved_bytes[moved.output],
         reason, np.where(reason == Reason.NONE, 0.0, waited), awaited, _marked(len(moved), path),
         np.full(len(moved), -1),
     )  # fmt: skip

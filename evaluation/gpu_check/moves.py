@@ -13,7 +13,6 @@ import torch
 from envs.costs.costs import timed
 from envs.costs.profile_file import load_profile
 from envs.placed_models.call_placement import on_calls
-from envs.placed_models.issue_order import as_issued
 from envs.plans.plan import Plan
 from envs.running.measuring.link_fits import fitted
 from envs.simulation.simulator import simulate
@@ -25,6 +24,7 @@ from graphs.cluster import Cluster
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 
 PLACED = ("transformer", "rnnlm")  # of the small models
 
@@ -63,6 +63,7 @@ def placements(card: Card) -> Iterator[Row]:
             for name, plan in _plans(problem).items():
                 training, plain = CardTraining(spec, card.device), CardTraining(spec, card.device)
                 called, on_one, _ = on_calls(problem, plan, plain.module)
+                called = replace(called, runtime=runtime_of("parallelize:host=none"))
                 training.module = parallelize(
                     training.module,
                     plan,
@@ -75,7 +76,7 @@ def placements(card: Card) -> Iterator[Row]:
                 yield {
                     "model": model, "plan": name, "loss_differs": _difference(plain, training),
                     "simulated_ms": 1e3 * simulate(problem, plan).step_seconds,
-                    "issued_ms": 1e3 * simulate(*as_issued(called, on_one)).step_seconds,
+                    "issued_ms": 1e3 * simulate(called, on_one).step_seconds,
                     "measured_ms": 1e3 * card.wall_seconds(training.step, 5),
                 }  # fmt: skip
                 card.free()

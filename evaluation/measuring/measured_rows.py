@@ -74,7 +74,7 @@ def link_rows(run: MeasuredRun) -> list[TimeComparison]:
 
     Measured, that begins when a tensor is handed over, and ends when its reader has it.
     """
-    size = run.predicted.problem.graph.moved_bytes[run.predicted.transfers.output]
+    size = run.predicted.graph.moved_bytes[run.predicted.transfers.output]
     links = zip(run.predicted.by_link(), run.predicted.link_rows(), run.measured.link_rows(), strict=True)
     return [
         TimeComparison(name, one.busy_seconds, other.busy_seconds, len(mine), float(size[mine].sum()))

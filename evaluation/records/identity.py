@@ -51,7 +51,7 @@ def problem_digits(problem: Problem) -> str:
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, objective,
         order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
         *(() if problem.runtime.host is None else (problem.runtime.host,)),
-        *(rule for rule in ("sends_at_end", "streams") if getattr(problem.runtime, rule)),
+        *(rule for rule in ("sends_at_end", "streams", "defer") if getattr(problem.runtime, rule)),
         *(() if problem.all_reduce == "ring" else (problem.all_reduce,)),
     )[:16]  # fmt: skip
 

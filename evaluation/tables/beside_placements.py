@@ -6,13 +6,15 @@ ops that order leaves nothing to gain, while data parallelism does not depend on
 
 from __future__ import annotations
 
-from envs.placed_models.issue_order import as_issued
+from dataclasses import replace
+
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
 from evaluation.tables.step_summary import SAME, StepSummary
 from graphs.foundation.errors import InputError
+from graphs.runtime import runtime_of
 from placers.data_parallel import DataParallel
 
 LITTLE = 1.1  # times as fast as one device
@@ -61,16 +63,27 @@ def _data_parallel(timeline: Timeline) -> str:
 def _issued(timeline: Timeline, summary: StepSummary) -> str:
     """What the placement takes where ops run as PyTorch issues them, if it gains little there."""
     problem, alone = timeline.problem, summary.alone
-    if alone is None or not problem.graph.calls or problem.graph.control.any() or summary.speedup < 1 + SAME:
+    if (
+        alone is None
+        or problem.runtime.streams
+        or not problem.graph.calls
+        or problem.graph.control.any()
+        or summary.speedup < 1 + SAME
+    ):
         return ""
-    plan = Plan(tuple((device,) for device in timeline.placement.tolist()))
-    taken = simulate(*as_issued(problem, plan)).step_seconds
+    taken = _in_loop(timeline, "parallelize:host=none")
     gain = alone.seconds / taken
     if gain >= LITTLE:
         return ""
     over = f"{ratio(gain)} times as fast as" if gain > 1 + SAME else "no faster than"
-    deferred = simulate(*as_issued(problem, plan, defer=True)).step_seconds
+    deferred = _in_loop(timeline, "parallelize:host=none,defer=true")
     waits = f"; {seconds(deferred)} with `defer_weight_gradients=True`" if deferred < taken * (1 - SAME) else ""
     return (
         f"In PyTorch's order, as the loop of the model's own code has it: {seconds(taken)}, {over} one device{waits}."
     )
+
+
+def _in_loop(timeline: Timeline, runtime: str) -> float:
+    """Seconds of the placement where the loop of the model's own code runs it."""
+    plan = Plan(tuple((device,) for device in timeline.placement.tolist()))
+    return simulate(replace(timeline.problem, runtime=runtime_of(runtime)), plan).step_seconds

@@ -117,7 +117,7 @@ def kind_of(timeline: Timeline) -> str:
 def largest_sent(timeline: Timeline) -> tuple[Sent, ...]:
     """All that is sent between devices, the most bytes first."""
     moved, names, devices = timeline.transfers, _op_names(timeline), _device_names(timeline)
-    size = timeline.problem.graph.moved_bytes[moved.output]
+    size = timeline.graph.moved_bytes[moved.output]
     found: dict[tuple[str, int, int], list[float]] = {}
     columns = (moved.producer, moved.source, moved.destination, size, moved.finish - moved.start)
     for producer, source, destination, each, took in zip(*(column.tolist() for column in columns), strict=True):
@@ -156,7 +156,7 @@ def _sent_bytes(timeline: Timeline) -> Floats:
     cluster, moved = timeline.problem.cluster, timeline.transfers
     is_multicast = np.append(cluster.multicast, False)[moved.channel]  # FREE is the last
     once = np.unique(np.stack([moved.output, np.where(is_multicast, -1, moved.destination)]), axis=1, return_index=True)
-    size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
+    size = timeline.graph.moved_bytes[moved.output[once[1]]]
     return np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
 
 

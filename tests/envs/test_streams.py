@@ -42,16 +42,46 @@ def test_an_op_waits_for_one_that_was_issued_before_it() -> None:
     assert simulate(replace(problem, runtime=LOOP), Plan.of([1, 0, 0])).start.tolist() == [0, 5, 6]
 
 
-def test_a_gradient_is_copied_after_the_op_that_makes_it() -> None:
-    """The op w, the gradient of a weight, was issued after it: it waits for the copy of 4 s, too."""
+def test_a_gradient_is_copied_after_its_node_and_before_gradients_of_weights_that_wait() -> None:
+    """A copy of as many bytes as that of f's output, 1 s; the gradient of g's weight takes 3."""
     phase = np.array([Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD, Phase.BACKWARD])
     edges = np.array([[0, 1], [1, 2], [2, 3], [2, 4]])
+    kinds = ("any", "aten.mm", "aten.mm.grad", "aten.mm.grad_weight", "any.grad")
     graph = OpGraph(
-        "chain", ("f", "g", "g.grad", "g.grad_weight", "f.grad"), ("any",) * 5, np.array([1.0, 1, 2, 3, 1]),
+        "chain", ("f", "g", "g.grad", "g.grad_weight", "f.grad"), kinds, np.array([1.0, 1, 2, 3, 1]),
         np.zeros(5), np.array([1.0, 0, 4, 0, 0]), edges, phase=phase, mirror=np.array([-1, -1, 1, 1, 0]),
     )  # fmt: skip
     problem = Problem(graph, toy_cluster(2), "none", runtime=LOOP)
-    assert simulate(problem, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 9, 9]
+    assert simulate(problem, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 9]
+    waiting = replace(problem, runtime=runtime_of("parallelize:host=none,defer=true"))
+    assert simulate(waiting, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 6, 6]
+
+
+def test_gradients_of_one_tensor_are_summed_up_where_they_are_made() -> None:
+    """Of f's output, which g and h read on gpu:1: one copy of 1 s, after both; the first, of 8 bytes, holds the sum."""
+    kinds = ("any", "any", "any", "any.grad", "any.grad", "any.grad")
+    phase = np.array([Phase.FORWARD] * 3 + [Phase.BACKWARD] * 3)
+    edges = np.array([[0, 1], [0, 2], [1, 4], [2, 3], [3, 5], [4, 5]])
+    graph = OpGraph(
+        "fork", ("f", "g", "h", "h.grad", "g.grad", "f.grad"), kinds, np.ones(6), np.zeros(6),
+        np.array([1.0, 0, 0, 8, 8, 0]), edges, phase=phase, mirror=np.array([-1, -1, -1, 2, 1, 0]),
+    )  # fmt: skip
+    timeline = simulate(Problem(graph, toy_cluster(2), "none", runtime=LOOP), Plan.of([0, 1, 1, 1, 1, 0]))
+    assert timeline.start.tolist() == [0, 2, 3, 4, 5, 7]
+    assert (timeline.transfers.start.tolist(), timeline.transfers.finish.tolist()) == ([1, 6], [2, 7])
+    times, held = timeline.memory_curve(1)
+    assert dict(zip(times.tolist(), held.tolist(), strict=True))[5.0] == 16  # while g.grad is computed, h.grad is there
+    assert held[np.searchsorted(times, 6.0)] == 8
+    assert timeline.peak_bytes.tolist() == [1, 16]
+
+
+def test_only_the_loop_can_defer() -> None:
+    assert runtime_of("parallelize:defer=false") == runtime_of("parallelize")
+    assert runtime_of("parallelize:defer=true").name == "parallelize:defer=true"
+    with pytest.raises(InputError, match="expected true or false"):
+        runtime_of("parallelize:defer=maybe")
+    with pytest.raises(InputError, match="'run:defer=true': unknown knob 'defer'"):
+        runtime_of("run:defer=true")
 
 
 def test_a_host_issues_copies_with_their_readers() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.placed_models.issue_order import as_issued
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
@@ -17,6 +16,7 @@ from evaluation.tables.step_summary import StepSummary, kind_of
 from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 from placers.data_parallel import DataParallel
 from tests.envs.placed_models.models import captured
 from tests.papers.test_dapple import chain_of
@@ -60,21 +60,25 @@ def test_what_does_not_fit_is_said() -> None:
     assert ", but does not fit: gpu:0 needs " in said
 
 
+def in_loop(timeline: Timeline, runtime: str) -> float:
+    problem = replace(timeline.problem, runtime=runtime_of(runtime))
+    return simulate(problem, Plan.of(timeline.placement.tolist())).step_seconds
+
+
 def test_a_gain_that_pytorchs_order_loses_is_said() -> None:
     for devices in ([0, 0], [0, 1]):
         timeline = placed("gpt", devices)
         alone = StepSummary.of(timeline).alone
         assert alone is not None
-        issued = simulate(*as_issued(timeline.problem, Plan.of(timeline.placement.tolist()))).step_seconds
+        issued = in_loop(timeline, "parallelize:host=none")
         assert issued == pytest.approx(alone.seconds) if devices == [0, 0] else issued < alone.seconds
         faster = "no faster than" if devices == [0, 0] else f"{alone.seconds / issued:.2f} times as fast as"
         told = f"model's own code has it: {seconds(issued)}, {faster} one device"
         gaining = replace(timeline, step_seconds=alone.seconds / 2)  # as if its own order did
         (said,) = beside_placement(gaining, compared=True)
         assert told in said
-        plan = Plan.of(timeline.placement.tolist())
-        deferred = simulate(*as_issued(timeline.problem, plan, defer=True)).step_seconds
-        assert (deferred < issued) == (devices == [0, 1]), "one device gains nothing by waiting"
+        deferred = in_loop(timeline, "parallelize:host=none,defer=true")
+        assert (deferred < issued * (1 - 1e-9)) == (devices == [0, 1]), "one device gains nothing by waiting"
         waits = f"{seconds(deferred)} with `defer_weight_gradients=True`"
         assert said.endswith(f"one device; {waits}." if devices == [0, 1] else "one device.")
         assert not any("PyTorch" in each for each in beside_placement(replace(timeline, step_seconds=alone.seconds)))

@@ -6,13 +6,14 @@ Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory, 8
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphs.cluster import FREE, Cluster
-from graphs.host import Host
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import Floats
 from graphs.problem import Problem
+from tests.oracle.issuing import Thread, issue, outputs, sums_of
 
 # ("op", u), or ("send", output, channel, destination): destination is -1 on a multicast channel; an output is ("op", u)
 # or ("message", edge)
@@ -72,15 +73,6 @@ def simulate(
     return Result(start, finish, copies, max(finish), peak)  # rule 5
 
 
-def outputs(graph: OpGraph) -> list[int]:
-    """What each edge carries: the output of its producer, or the next message, counted from the number of ops."""
-    found, count = [], len(graph)
-    for (u, _), own in zip(graph.edges.tolist(), graph.has_message.tolist(), strict=True):
-        found.append(count if own else u)
-        count += own
-    return found
-
-
 def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:
     """Rule 4: the smaller goes first."""
     edges = problem.graph.edges.tolist()
@@ -97,75 +89,6 @@ def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority
     return [0.0 if priority == "fifo" else -longest(op) for op in range(len(op_seconds))]
 
 
-def issue(
-    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
-) -> tuple[list[float], list[float], list[Thread]]:
-    """Rule 8: of each op how many were issued before it, and when it was issued, unless the threads say that later."""
-    graph, host, streams = problem.graph, problem.runtime.host or Host.uniform(0.0), problem.runtime.streams
-    edges = list(zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True))
-    topological = graph.topological_order.tolist()
-    kind = [min(phase, 2) for phase in graph.phase.tolist()]
-    order: list[int] = []
-    if host.per_device or streams:  # always the most urgent of those whose producers have been issued
-        while len(order) < len(placement):
-            left = [op for op in topological if op not in order]
-            may = [op for op in left if all(u in order for (u, v), _, _ in edges if v == op)]
-            order.append(min(may, key=lambda op: (kind[op] if streams else 0, priority[op], topological.index(op))))
-    else:
-        order = sorted(range(len(placement)), key=lambda op: (kind[op], priority[op], topological.index(op)))
-    steps = [False] * len(placement) if problem.collectives is None else problem.collectives.steps.tolist()
-    launches = [0] * len(placement) if problem.collectives is None else problem.collectives.launches.tolist()
-    issued: dict[int, float] = {}
-    clock = [0.0] * len(problem.cluster)
-    threads = [Thread() for _ in clock]
-    for place, op in enumerate(order):
-        here = placement[op]
-        cost = host.collective * launches[op] + (host_seconds(host, kind[op]) if op_seconds[op][here] > 0 else 0.0)
-        sent_to = {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}
-        others = [] if steps[op] else [there for _, there in sent_to if there != here]
-        if host.per_device:
-            sent = [(o, u) for (u, v), control, o in edges if v == op and not control and not steps[u]]
-            awaited = [(o, u, here) for o, u in sent if placement[u] != here] if host.waits else []
-            threads[here].left.append((op, threads[here].owed + cost, awaited))
-            threads[here].owed = 0.0
-            for there in others:
-                threads[here].owed += host.collective
-                threads[there].owed += host.collective
-            continue
-        if place and kind[op] != kind[order[place - 1]]:
-            clock = [max(clock)] * len(clock)  # the next phase begins when all threads of the last have issued it
-        backward = kind[op] == 1
-        thread = here if backward else 0
-        read = [issued[u] for (u, v), _, _ in edges if v == op and u in issued and kind[u] == 1] if backward else []
-        issued[op] = clock[thread] = max([clock[thread], *read]) + cost
-        for _ in others:
-            clock[thread] += host_seconds(host, kind[op])
-    rank = {op: float(place) for place, op in enumerate(order)}
-    ops = range(len(order))
-    return [rank[op] for op in ops], [issued.get(op, math.inf) for op in ops], threads
-
-
-@dataclass
-class Thread:
-    """Of a process for one device: what it has not issued yet."""
-
-    left: list[tuple[int, float, list[Copy]]] = field(default_factory=list)  # op, seconds, what it waits for
-    owed: float = 0.0  # seconds for messages since the last op
-    clock: float = 0.0
-
-    def issue(self, tasks: dict[Name, Task], sender: dict[Copy, Name], ended: set[Name]) -> None:
-        """Issue ops up to one whose messages have not all arrived."""
-        while self.left and all(sender[copy] in ended for copy in self.left[0][2]):
-            op, seconds, copies = self.left.pop(0)
-            self.clock = max([self.clock, *(tasks[sender[copy]].finish for copy in copies)]) + seconds
-            tasks["op", op].issued = self.clock
-
-
-def host_seconds(host: Host, kind: int) -> float:
-    """What an op of a phase costs the thread that issues it."""
-    return (host.forward, host.backward, host.update)[kind]
-
-
 def make_tasks(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
 ) -> tuple[dict[Name, Task], dict[Copy, Name]]:
@@ -177,8 +100,8 @@ def make_tasks(
         seconds = op_seconds[op][device]
         hold = float(problem.hold_seconds[device]) if seconds > 0 else 0.0
         tasks["op", op] = Task(("device", device), seconds, hold, (priority[op], op), is_free=seconds == 0)
-    for edge, ((u, v), is_control, output) in enumerate(
-        zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
+    for edge, ((u, v), is_control, output, maker) in enumerate(
+        zip(graph.edges.tolist(), graph.control.tolist(), *sums_of(problem, placement, priority), strict=True)
     ):
         source, destination = placement[u], placement[v]
         needed: Name = ("op", u)
@@ -190,11 +113,12 @@ def make_tasks(
             is_free = channel == FREE  # then the transfer has a channel of its own
             is_multicast = not is_free and cluster.multicast[channel] and not problem.runtime.streams
             label = -1 if is_multicast else destination
-            needed = sender[output, u, destination] = ("send", output, channel, label)
+            needed = sender[output, maker, destination] = ("send", output, channel, label)
             gap = 0.0 if is_free else float(cluster.gap[channel])
             where = ("free", len(tasks)) if is_free else ("channel", channel)
             new = Task(where, seconds, gap, (priority[u], u), label, output, needs={("op", u)})
             task = tasks.setdefault(needed, new)
+            task.needs.add(("op", u))
             task.seconds = max(task.seconds, seconds)
             task.handed_over[source] = task.taken_in[destination] = float(size)
         tasks["op", v].needs.add(needed)
@@ -206,29 +130,42 @@ def streams_of(
 ) -> dict[int, list[Name]]:
     """Rule 9: what each device does, in the order of issue; a copy is issued before its first reader.
 
-    That of what a backward op makes is issued after it.
+    That of what a backward op makes is issued after its node, of a sum after the last that adds to it.
     """
     graph, streams = problem.graph, {device: list[Name]() for device in range(len(problem.cluster))}
-    rows = zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
-    edges = [(u, v, output) for (u, v), control, output in rows if not control and placement[u] != placement[v]]
-    edges.sort(key=lambda edge: (edge[0], edge[2] != edge[0]))
+    node = list(range(len(graph))) if problem.nodes is None else problem.nodes.node.tolist()
+    rows = zip(graph.edges.tolist(), graph.control.tolist(), *sums_of(problem, placement, order), strict=True)
+    edges = [
+        (u, v, sender[output, maker, placement[v]], output != u)
+        for (u, v), control, output, maker in rows
+        if not control and placement[u] != placement[v]
+    ]
+    edges.sort(key=lambda edge: (edge[0], edge[3]))
+    left = Counter(name for _, _, name, _ in edges)  # what each copy carries that has not been issued
     issued = list[Name]()
     for name, task in tasks.items():
         task.name = name
-    for op in sorted(range(len(graph)), key=lambda op: order[op]):
-        gradients = [edge for edge in edges if edge[0] == op and graph.phase[op] == 1]
-        for u, v, output in [edge for edge in edges if edge[1] == op] + [(-1, -1, -1)] + gradients:
-            name = sender[output, u, placement[v]] if u >= 0 else ("op", op)
-            if name in issued or tasks[name].is_free:
-                continue
-            issued.append(name)
-            if u < 0:
-                streams[placement[op]].append(name)
-                continue
-            copy, ends = tasks[name], (placement[u], placement[v])
-            copy.issued, copy.order, copy.ends, copy.meets = tasks["op", op].issued, (len(issued), u), ends, set(ends)
-            for end in ends:
-                streams[end].append(name)
+
+    def issue_copy(name: Name, u: int, v: int, op: int) -> None:
+        issued.append(name)
+        copy, ends = tasks[name], (placement[u], placement[v])
+        copy.issued, copy.order, copy.ends, copy.meets = tasks["op", op].issued, (len(issued), u), ends, set(ends)
+        for end in ends:
+            streams[end].append(name)
+
+    ops = sorted(range(len(graph)), key=lambda op: order[op])
+    for place, op in enumerate(ops):
+        for u, v, name, _ in edges:
+            if v == op and graph.phase[u] != 1 and name not in issued:
+                issue_copy(name, u, v, op)
+        if not tasks["op", op].is_free:
+            streams[placement[op]].append(("op", op))
+        if graph.phase[op] == 1 and (op == ops[-1] or node[ops[place + 1]] != node[op]):
+            for member in [each for each in ops if node[each] == node[op]]:
+                for u, v, name, _ in edges:
+                    left[name] -= u == member
+                    if u == member and left[name] == 0:
+                        issue_copy(name, u, v, op)
     return streams
 
 
@@ -317,8 +254,10 @@ def peaks(
     graph = problem.graph
     unsent, working = (getattr(graph, key).tolist() or [0.0] * len(graph) for key in ("unsent_bytes", "working_bytes"))
     columns = (graph.edges.tolist(), graph.edge_bytes.tolist() or [0.0] * len(graph.edges), outputs(graph))
+    size = dict(enumerate(graph.output_bytes.tolist()))
+    size |= {output: own for (u, _), own, output in zip(*columns, strict=True) if output != u}
+    columns = (*columns[:2], sums_of(problem, placement, start)[0])
     edges = [edge for edge, is_control in zip(zip(*columns, strict=True), graph.control, strict=True) if not is_control]
-    size = dict(enumerate(graph.output_bytes.tolist())) | {output: own for (u, _), own, output in edges if output != u}
     held: list[tuple[int, float, float, float]] = []  # device, begin, end, bytes
     for u, device in enumerate(placement):
         local = [finish[v] for (w, v), _, _ in edges if w == u and placement[v] == device]

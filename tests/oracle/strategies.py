@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from graphs.host import Collectives, Host
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.runtime import IDEAL
+from graphs.transforms.autograd_step import AutogradNodes
 from tests.oracle.oracle import Result
 from tests.oracle.simpy_oracle import Times
 
@@ -79,6 +81,7 @@ def cases(
         host_of_all = draw(hosted.map(lambda host: host and replace(host, per_device=False)))
         runtime = replace(IDEAL, order=draw(rules), host=host_of_all, streams=True)
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
+        problem = in_nodes(draw, problem)
     elif host:
         drawn = draw(hosts(exact=messages))
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=replace(IDEAL, host=drawn))
@@ -107,6 +110,27 @@ def in_phases(draw: st.DrawFn, graph: OpGraph) -> OpGraph:
         producers = graph.edges[graph.edges[:, 1] == op, 0]
         phase[op] = max([phase[op], *phase[producers]])
     return replace(graph, phase=phase)
+
+
+def in_nodes(draw: st.DrawFn, problem: Problem) -> Problem:
+    """The same with backward ops that are issued together, or wait, and with sums of gradients."""
+    graph = problem.graph
+    is_backward = graph.phase == Phase.BACKWARD
+    node, backward = np.arange(len(graph)), [op for op in graph.topological_order.tolist() if is_backward[op]]
+    for before, op in pairwise(backward):  # neighbours in an order: nodes wait in no circle
+        if graph.units[before] == graph.units[op] and draw(st.booleans()):
+            node[op] = node[before]
+    deferred = is_backward & np.array([draw(st.booleans()) for _ in range(len(graph))])
+    order = np.lexsort((graph.edges[:, 1], graph.edges[:, 0]))
+    edge_bytes = (graph.edge_bytes if len(graph.edge_bytes) else np.full(len(order), np.nan))[order]
+    graph = replace(graph, edges=graph.edges[order], control=graph.control[order], edge_bytes=edge_bytes)
+    sums = np.full(len(order), -1)
+    for op in backward:
+        into = np.flatnonzero((graph.edges[:, 1] == op) & is_backward[graph.edges[:, 0]] & ~graph.control)
+        if draw(st.booleans()):
+            sums[into] = op
+            edge_bytes[into] = draw(BYTES)
+    return replace(problem, graph=replace(graph, edge_bytes=edge_bytes), nodes=AutogradNodes(node, deferred, sums))
 
 
 def given_orders(ops: int) -> st.SearchStrategy[Floats]:

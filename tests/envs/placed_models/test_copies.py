@@ -1,12 +1,11 @@
 """The copies that autograd makes are the transfers that the simulator shows: which, how many, and of how many bytes."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from envs.placed_models.autograd_step import as_autograd_runs
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.copies import Copy, CopyOf
 from envs.placed_models.parallel import counted_copies, run_by_plan
@@ -15,9 +14,11 @@ from envs.simulation.simulator import simulate
 from graphs.files.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
-from tests.envs.placed_models.models import MLP, MODELS, Run, captured, loss_of, random_run
+from graphs.runtime import runtime_of
+from tests.envs.placed_models.models import MLP, MODELS, Run, loss_of, random_run
 
 Sent = dict[tuple[object, int, int], list[int]]  # call, source, destination -> bytes of each that was sent
+LOOP = runtime_of("parallelize:host=none")
 SEVERAL = "topk"  # whose two outputs the simulator sends together, and a model one by one
 
 
@@ -37,12 +38,19 @@ def sent(copies: list[Copy], *kinds: CopyOf) -> Sent:
 
 
 def simulated(problem: Problem, plan: Plan, *phases: Phase) -> Sent:
-    moved, graph = simulate(problem, plan).transfers, problem.graph
+    """A gradient counts as one of the call whose output it is the gradient of, where the runtime says which."""
+    timeline = simulate(problem, plan)
+    moved, graph, nodes = timeline.transfers, timeline.graph, problem.as_issued.nodes
+    calls = dict(enumerate(graph.calls))
+    if nodes is not None:
+        summed = nodes.sums >= 0
+        sums = zip(graph.edge_output[summed].tolist(), nodes.sums[summed].tolist(), strict=True)
+        calls |= {output: calls.get(of) for output, of in sums}
     found: Sent = defaultdict(list)
     for producer, output, *ends in zip(moved.producer, moved.output, moved.source, moved.destination, strict=True):
         if graph.phase[producer] in phases:
             source, destination = map(int, ends)
-            found[graph.calls[producer], source, destination].append(int(graph.moved_bytes[output]))
+            found[calls[int(output)], source, destination].append(int(graph.moved_bytes[output]))
     return {key: sorted(sizes) for key, sizes in found.items()}
 
 
@@ -63,7 +71,7 @@ def test_copies_are_the_simulated_transfers(name: str, seed: int, on: str) -> No
     assert without(sent(copies, CopyOf.OUTPUT)) == without(forward)
     assert sent(copies, CopyOf.OUTPUT).keys() == forward.keys()
     assert sent(copies, CopyOf.WEIGHT) == simulated(run.problem, run.plan, Phase.UPDATE)
-    as_run = as_autograd_runs(run.problem, run.plan)
+    as_run = replace(run.problem, runtime=LOOP), run.plan
     assert without(simulated(*as_run, Phase.FORWARD)) == without(forward)
     assert without(sent(copies, CopyOf.GRADIENT)) == without(simulated(*as_run, Phase.BACKWARD))
     assert simulated(*as_run, Phase.UPDATE) == simulated(run.problem, run.plan, Phase.UPDATE)
@@ -108,22 +116,8 @@ def test_a_tensor_is_copied_once_however_many_read_it() -> None:
         (CopyOf.OUTPUT, 0, 1, 32): 1,
         (CopyOf.GRADIENT, 1, 0, 32): 1,
     }
-    assert int((simulate(*as_autograd_runs(problem, plan)).transfers.producer >= 0).sum()) == 2
+    assert len(simulate(replace(problem, runtime=LOOP), plan).transfers) == 2
     assert len(simulate(problem, plan).transfers) == 3  # two gradients, each by itself
-
-
-def test_sums_of_gradients_take_no_time_and_change_no_step_without_transfers() -> None:
-    problem = Problem(captured("gpt"), load_cluster("p100x2"))
-    plan = Plan.of([0] * len(problem.graph))
-    as_run = as_autograd_runs(problem, plan)
-    assert len(as_run[0].graph) == len(problem.graph)
-    assert simulate(*as_run).step_seconds == simulate(problem, plan).step_seconds
-    order = np.arange(len(problem.graph), dtype=np.float64)
-    halves = Plan.of(problem.graph.units % 2, order=order)
-    problem, halves, _ = on_calls(problem, halves, MODELS["gpt"]()[0])
-    timed, ordered = as_autograd_runs(problem, halves)
-    assert len(ordered.order) == len(timed.graph) > len(problem.graph)
-    assert simulate(timed, ordered).busy_seconds.sum() == pytest.approx(simulate(problem, halves).busy_seconds.sum())
 
 
 def test_only_a_model_that_is_run_by_a_plan_makes_copies() -> None:
