@@ -23,6 +23,7 @@ from placers.splits.described_step import split_graph_of
 from placers.splits.mesh import prices_of_links
 from placers.splits.options import SplitRules, Splitting
 from placers.splits.pricing import Pricing
+from placers.splits.split_graph import NONE
 from placers.splits.undivided import first_devices, on_one_device, why_undivided
 
 BY_REQUEST = True  # the experts' answer for one family of networks
@@ -93,7 +94,10 @@ def _seconds(problem: Problem, plan: Plan) -> float:
     mesh = tuple(map(length, plan.mesh))
     splitting = Splitting(split_graph_of(problem, coarsened=False, steps=False), mesh, SplitRules(replicas=True))
     pricing = Pricing(splitting, prices_of_links(problem.cluster, plan.devices[0], mesh))
-    by = [split or (op.batch,) * len(mesh) for split, op in zip(plan.split, splitting.graph.ops, strict=True)]
+    by = [
+        (NONE,) * len(mesh) if op.as_updated else split or (op.batch,) * len(mesh)
+        for split, op in zip(plan.split, splitting.graph.ops, strict=True)
+    ]
     options = [
         several if first.is_layout else [by[first.number]]
         for several, (first, *_) in zip(splitting.joint(), splitting.variables, strict=True)

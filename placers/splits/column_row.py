@@ -6,9 +6,11 @@ a weight sums over it: of that weight each device has rows. Only then is anythin
     x ---> x A --> gelu --> h B ---> y          forward: the parts of y are added up
     all    columns          rows    partial     backward: those of the gradient of x
 
-In attention the columns of queries, keys and values are whole heads, since a softmax does not divide its rows. A
-product after which something would have to be gathered, as the last one before a loss, is not divided, nor is anything
-else. A weight that `autocast` casts is divided before it is cast.
+In attention the columns of queries, keys and values are whole heads, since a softmax does not divide its rows. The
+last product, whose columns are the vocabulary, is divided where a loss follows: each device has the loss of its words,
+and the softmax before it exchanges two numbers for each row, and one in the backward pass. So are look-ups in tables
+of as many rows, whose results are added up. A product after which something else would have to be gathered is not
+divided, nor is anything else. A weight that `autocast` casts is divided before it is cast.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from dataclasses import replace
 from typing import Literal
 
 from envs.plans.mesh import Mesh, Split
-from graphs.described import Described
-from graphs.descriptions.descriptions import descriptions_of
+from graphs.described import Described, Source
+from graphs.descriptions.descriptions import descriptions_of, read_by_loss
 from graphs.notation.operator import Access, Operator
 from graphs.op_graph import OpGraph, Phase
 from placers.splits.parts import moved, parts
@@ -65,6 +67,7 @@ class _Forward:
 
     def __init__(self, graph: OpGraph, count: int) -> None:
         self.count = count
+        self.kinds, self.is_of_loss = graph.kinds, read_by_loss(graph)
         self.ops: dict[int, Described] = {}
         self.readers: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # of a result: op and read
         self.unknown: set[int] = set()  # ops that something reads of which no more is known
@@ -121,8 +124,11 @@ class _Forward:
         return found
 
     def _region(self, product: int, column: str, chosen: dict[int, str]) -> dict[int, str]:
-        """What is divided if a column of a product is, down to the rows of the next ones; empty if that is not all."""
-        region, waiting, has_rows = {product: column}, [product], False
+        """What is divided if a column of a product is, down to the rows of the next ones; empty if that is not all.
+
+        Down to a loss, that is a head: nothing is to be gained by it in a network that has no columns and rows.
+        """
+        region, waiting, has_rows, is_head = {product: column}, [product], False, False
         while waiting:
             op = waiting.pop()
             if op in self.unknown:
@@ -134,16 +140,23 @@ class _Forward:
                     name = self._continued(operator, made, region[op], reader, place, known)
                     if not name:
                         return {}
-                    is_row = name in _columns_and_rows_of(self.ops[reader])[1]
+                    is_row, is_end = name in _columns_and_rows_of(self.ops[reader])[1], self._is_end(reader)
                     has_rows = has_rows or is_row or reader in chosen  # from there on others have found rows
+                    is_head = is_head or is_end
                     if known is None:
                         region[reader] = name
-                        waiting += [] if is_row else [reader]
-        weights = {source.weight for op in region for source in self.ops[op].sources if source and source.op < 0}
+                        waiting += [] if is_row or is_end else [reader]
+        if is_head and chosen:
+            region |= self._look_ups(self.ops[product].operator.sizes[column])
+        elif not has_rows:
+            return {}
+        weights = {source for op in region for source in self.ops[op].sources if source and source.op < 0}
         together = chosen | region
-        if any(len({together.get(user) for user in self.uses[weight]}) > 1 for weight in weights):
+        if any(
+            len({self._part(user, weight, together) for user in self.uses[weight.weight]}) > 1 for weight in weights
+        ):
             return {}  # a weight that others divide otherwise would have to be moved
-        return region if has_rows else {}
+        return region
 
     def _continued(
         self, operator: Operator, made: Access, by: str, reader: int, place: int, known: str | None
@@ -153,7 +166,8 @@ class _Forward:
         rows = _columns_and_rows_of(self.ops[reader])[1]
         names = [
             name for name in (other.sizes if known is None else (known,))
-            if _may_divide(other, name, self.count) and (name in rows or not (_is_reduced(other, name)))
+            if _may_divide(other, name, self.count)
+            and (name in rows or self._ends(reader) or not _is_reduced(other, name))
         ]  # fmt: skip
         if not names:
             return NONE
@@ -162,6 +176,39 @@ class _Forward:
         target = parts(other, other.reads[place], [(name,) for name in names], mesh, False)
         is_there = ((moved(source, target)[0, :, 0] == 0) & ~target.is_whole[:, 0]).tolist()
         return next((name for name, here in zip(names, is_there, strict=True) if here), NONE)
+
+    def _is_end(self, op: int) -> bool:
+        """Whether an op makes a single number that a loss alone reads: its parts need not be added up."""
+        return self.is_of_loss[op] and self.ops[op].operator.is_number
+
+    def _ends(self, op: int) -> bool:
+        """Whether an op is the end, or before it a cast, or a softmax, whose parts exchange what they know of rows."""
+        if self._is_end(op):
+            return True
+        passes = self.kinds[op] == _CAST or self.ops[op].operator.statistics
+        readers = self.readers[op, 0] if passes and op not in self.unknown else ()
+        return bool(readers) and all(self._ends(reader) for reader, _ in readers)
+
+    def _look_ups(self, rows: int) -> dict[int, str]:
+        """Of each op that looks something up in a table of some rows, the index of these."""
+        found = {op: _rows_of_table(each) for op, each in self.ops.items()}
+        return {op: name for op, name in found.items() if self.ops[op].operator.sizes.get(name) == rows}
+
+    def _part(self, op: int, weight: Source, split: dict[int, str]) -> tuple[int, ...]:
+        """The dimensions of a weight of which an op reads a part."""
+        pairs = zip(self.ops[op].sources, self.ops[op].operator.reads, strict=True)
+        access, by = next(access for source, access in pairs if source == weight), split.get(op, NONE)
+        return tuple(i for i, index in enumerate(access.index) if index is not None and by in index.variables)
+
+
+def _rows_of_table(each: Described) -> str:
+    """The index of rows of the weight in a look-up: it is summed over, and in nothing else that the op reads."""
+    reads = list(zip(each.sources, each.operator.reads, strict=True))
+    for source, access in reads:
+        others = frozenset[str]().union(*(other.variables for _, other in reads if other is not access))
+        if source is not None and source.op < 0:
+            return next(iter((access.variables & each.operator.reduced) - others), NONE)
+    return NONE
 
 
 def _columns_and_rows_of(each: Described) -> tuple[Sequence[str], Sequence[str]]:

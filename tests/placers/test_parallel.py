@@ -26,7 +26,7 @@ from tests.envs.expansion.divided_graphs import ITEM
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.test_divided_bytes import moved_bytes
 from tests.envs.expansion.test_divided_models import TRANSFORMER
-from tests.placers.splits.test_split_placers import BATCH, LAYERS, SEQUENCE, WIDTH, captured
+from tests.placers.splits.test_split_placers import BATCH, SEQUENCE, WIDTH, added_up_by_shards, captured
 
 WEIGHT = 40.0  # bytes of a block
 
@@ -70,12 +70,10 @@ def test_a_step_takes_what_the_papers_say(degrees: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_shards_add_up_activations_four_times_in_a_layer_and_send_nothing_else(devices: int) -> None:
+def test_shards_add_up_what_megatrons_do_and_send_nothing_else(devices: int) -> None:
     problem = captured(TRANSFORMER, f"p100x{devices}")
     found = Parallel(tp=devices).place(problem)
-    assert (
-        moved_bytes(simulate(problem, found.plan)) == LAYERS * 4 * 2 * (devices - 1) * ITEM * BATCH * SEQUENCE * WIDTH
-    )
+    assert moved_bytes(simulate(problem, found.plan)) == added_up_by_shards(devices)
     assert found.plan.split == TensorParallel(others="whole").place(problem).plan.split
     divided = problem.graph.flops[[any(split) for split in found.plan.split]].sum() / problem.graph.flops.sum()
     assert found.notes == (
@@ -88,20 +86,18 @@ def test_each_shard_sends_to_its_counterpart_in_the_next_stage() -> None:
     problem = captured(TRANSFORMER, "p100x4")
     plan = Parallel(tp=2, pp=2, micro_batches=2).place(problem).plan
     activations = ITEM * BATCH * SEQUENCE * WIDTH
-    sums = LAYERS * 4 * 2 * activations
     passed = 2 * (1 + 2) * activations  # from both shards; backward, the gradients of the norm and of the residual
-    assert moved_bytes(simulate(problem, plan)) == sums + passed
+    assert moved_bytes(simulate(problem, plan)) == added_up_by_shards(2) + passed
 
 
 def test_replicas_of_shards_add_up_their_parts_of_gradients() -> None:
     """Each pair of counterparts has the same half of the columns, with their biases, of the rows without, or all."""
     problem = captured(TRANSFORMER, "p100x4")
     plan = Parallel(tp=2, dp=2).place(problem).plan
-    columns_or_rows = re.compile(r"(query_key_value|feed_forward\.0)\.|(out|feed_forward\.2)\.weight")
+    columns_or_rows = re.compile(r"(query_key_value|feed_forward\.0)\.|(out|feed_forward\.2|tokens|head)\.weight")
     divided = [bool(columns_or_rows.search(name)) for name in problem.graph.weight_names]
     stored = (problem.graph.weights / np.where(divided, 2, 1)).sum()
-    activations = ITEM * BATCH / 2 * SEQUENCE * WIDTH
-    sums = 2 * (LAYERS * 4 * 2 * activations)  # of each replica, of its part of the batch
+    sums = 2 * added_up_by_shards(2, BATCH / 2)  # of each replica, of its part of the batch
     assert plan.mesh == (2, 2)
     assert moved_bytes(simulate(problem, plan)) == sums + 2 * 2 * stored
 

@@ -19,13 +19,14 @@ from functools import cached_property
 from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from envs.plans.mesh import Mesh, Split, mesh_of, split_of
+from envs.plans.mesh import Mesh, Split, mesh_of, parts, split_of
 from envs.plans.plan import Plan
 from graphs.described import Described
 from graphs.descriptions.descriptions import descriptions_of, updated_weights
 from graphs.foundation.errors import InputError
 from graphs.notation.affine import variable
 from graphs.notation.operator import Access
+from graphs.notation.ranges import Range
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 
@@ -38,7 +39,7 @@ class TensorPlacements:
     """What each device has of weights and inputs.
 
     Raises InputError, which names the op, for a plan that DTensor cannot say: ops on other devices than the others,
-    micro-batches, unequal parts, or a weight that two ops read in different parts.
+    micro-batches, unequal parts but for those of torch.chunk, or a weight that two ops read in different parts.
     """
 
     problem: Problem
@@ -146,12 +147,16 @@ class TensorPlacements:
             or access.shape[place] != size
         ):
             raise self._unsaid(op, f"reads parts of {what} that overlap, or do not follow one another,")
-        parts = math.prod(self.mesh[axis] for axis, other in enumerate(self._split(op)) if other == index)
-        if size % parts:
-            raise self._unsaid(op, f"divides {size} of index {index!r} into {parts} unequal parts")
+        axes = tuple(self.mesh[axis] for axis, other in enumerate(self._split(op)) if other == index)
         where = _factors(shape, access.shape).get(place)
         if where is None:
             raise self._unsaid(op, f"reads {what} as a tensor of another shape, {access.shape},")
+        count = math.prod(axes)
+        if size % count and (len(axes) > 1 or where[1] > 1 or parts(size, axes) != _chunks(size, count)):
+            equal = -(-size // count) * count
+            raise self._unsaid(
+                op, f"divides {size} of index {index!r} into {count} unequal parts ({equal} has equal ones)"
+            )
         return where
 
     def _of_batch(self, op: int, access: Access | None) -> Placements:
@@ -219,6 +224,12 @@ class TensorPlacements:
                 f"once, and this plan has {schedule.micro_batches} micro-batches, "
                 f"{len(set(schedule.stages)) or 1} stages, {len(schedule.recompute)} of them computed again"
             )
+
+
+def _chunks(size: int, count: int) -> tuple[Range, ...]:
+    """The parts of a dimension that DTensor's devices have, which are those of torch.chunk."""
+    longest = -(-size // count)
+    return tuple(Range(low, min(low + longest, size) - 1) for low in range(0, count * longest, longest))
 
 
 def _factors(shape: Shape, factored: Shape) -> dict[int, tuple[int, int]]:

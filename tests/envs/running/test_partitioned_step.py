@@ -82,7 +82,8 @@ def test_three_steps_of_adam_are_those_of_the_model_itself(
 def test_what_megatrons_perceptron_holds_and_sends_is_what_the_plan_says(workers: Workers) -> None:
     problem, plan = planned("mlp", "v100x2", TensorParallel())
     found, timeline = run(workers, "mlp", "v100x2", plan), simulate(problem, plan)
-    received, moved = np.zeros(2), timeline.transfers
+    loss = 4  # bytes of an all-reduce of the parts of the last layer's loss, which a plan does not add up
+    received, moved = np.full(2, float(loss)), timeline.transfers
     np.add.at(received, moved.destination, timeline.problem.graph.moved_bytes[moved.output])
     for device in (0, 1):
         assert sum(each.size for each in found[device].collectives) == received[device] > 0

@@ -66,7 +66,7 @@ def test_devices_have_the_parts_of_weights_that_the_simulator_says_they_store(na
                 assert ours.flatten().tolist() == factored[slices(box)].flatten().tolist()
                 was_divided |= ours.numel() < numbers.numel()
         said += 1
-    assert said >= 3
+    assert said >= 2  # ten classes of the experts' head are no four equal parts
     assert was_divided
 
 
@@ -76,7 +76,7 @@ def test_heads_of_query_key_and_value_are_divided_alike() -> None:
     assert placements.mesh == (2, 2)
     assert placements.stored["blocks.0.qkv.weight"] == (Replicate(), _StridedShard(0, split_factor=3))
     assert placements.stored["blocks.0.out.weight"] == (Replicate(), Shard(1))
-    assert placements.stored["words.weight"] == (Replicate(), Replicate())
+    assert placements.stored["words.weight"] == (Replicate(), Shard(0))  # of the vocabulary
     assert [each[0] for each in placements.inputs.values()] == [Shard(0)]  # replicas divide the samples
 
 

@@ -115,16 +115,36 @@ def test_new_weights_that_further_ops_receive_are_divided_as_their_updates() -> 
     assert not updated.any()
 
 
+def added_up_by_shards(shards: int, batch: float = BATCH) -> float:
+    """Bytes that shards of TRANSFORMER send: Megatron-LM's sums, each as an all-reduce.
+
+    Activations twice in a layer forward, after attention and after the feed-forward part, and twice backward; once
+    what the embedding has found, and once the gradient of what the head reads. Of the loss, for each word three
+    numbers of 4 bytes: the largest score and the sum of exponentials forward, and backward the sum of the gradients
+    of scores' logarithms. Megatron-LM sends the score of the word that is asked for instead of the last one, forward.
+    """
+    words = batch * SEQUENCE
+    return 2 * (shards - 1) * ((LAYERS * 4 + 2) * ITEM * words * WIDTH + 3 * 4 * words)
+
+
+@pytest.mark.parametrize("tied", ["", ",tied=true"])
 @pytest.mark.parametrize("devices", [2, 4])
-def test_tensor_parallel_adds_up_four_times_in_a_layer_and_sends_nothing_else(devices: int) -> None:
-    """Twice forward, after attention and after the feed-forward part, and twice backward."""
-    given = captured(TRANSFORMER, f"p100x{devices}")
+def test_tensor_parallel_adds_up_what_megatron_does_and_sends_nothing_else(devices: int, tied: str) -> None:
+    given = captured(TRANSFORMER + tied, f"p100x{devices}")
     plan = placer("tensor_parallel:others=whole").place(given).plan
-    all_reduce = 2 * (devices - 1) * ITEM * BATCH * SEQUENCE * WIDTH
-    assert moved_bytes(simulate(given, plan)) == LAYERS * 4 * all_reduce
+    timeline = simulate(given, plan)
+    assert moved_bytes(timeline) == added_up_by_shards(devices)
+    whole = [name for name in given.graph.weight_names if "norm" in name or "bias" in name or name == "positions"]
+    stored = dict(zip(given.graph.weight_names, given.weight_memory.bytes.tolist(), strict=True))
+    bias_of_columns = [name for name in whole if "query_key_value" in name or "feed_forward.0" in name]
+    in_parts = sum(stored.values()) - sum(stored[name] for name in whole if name not in bias_of_columns)
+    others = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
+    held = in_parts / devices + sum(stored.values()) - in_parts
+    assert (timeline.held_bytes - others).tolist() == pytest.approx([held] * devices)
     by_hand = along_heads(given.graph)
-    forward = given.graph.phase == Phase.FORWARD
-    assert [plan.split[op] for op in np.flatnonzero(forward)] == [by_hand[op] for op in np.flatnonzero(forward)]
+    is_of_layer = np.array([name.startswith("layers.") for name in given.graph.names])
+    in_layers = np.flatnonzero(is_of_layer & (given.graph.phase == Phase.FORWARD))
+    assert [plan.split[op] for op in in_layers] == [by_hand[op] for op in in_layers]
 
 
 def test_columns_and_rows_of_a_plain_network_take_turns() -> None:
