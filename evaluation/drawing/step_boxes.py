@@ -19,6 +19,7 @@ from graphs.op_graph import Bools, Floats, Ints, Phase
 
 MOST_BOXES = 24_000  # in a chart: bounds its size
 LINKS = 16  # lanes: the busiest
+PALEST = 0.25  # of a box, so that it is seen
 SLACK = 1e-9  # of the step: times that differ by less are equal
 
 
@@ -101,6 +102,19 @@ class StepLanes:
         labels = () if passes is None else tuple(passes.labels)
         pass_of = np.zeros(0, np.int64) if passes is None else _pass_of(timeline, passes)
         return cls(timeline, tuple(lanes), boxes, tuple(kinds), labels, pass_of)
+
+    @property
+    def later(self) -> Floats:
+        """(boxes,) 0 for passes of the first stage of a device to 1 for its last; 0 where it has one."""
+        passes, label = self.timeline.passes, self.boxes.label
+        return np.zeros(len(label)) if passes is None else np.where(label >= 0, passes.later[np.maximum(label, 0)], 0.0)
+
+    @property
+    def filled(self) -> Floats:
+        """(boxes,) the share of each in which one of its ops runs, as far as it can be seen; 1 for passes."""
+        if self.labels:
+            return np.ones(len(self.boxes))
+        return np.clip(self.boxes.busy / (self.boxes.finish - self.boxes.start), PALEST, 1.0)
 
     def idle(self) -> Iterator[tuple[int, Floats]]:
         """Each lane of a device with the spans, (spans, 2) seconds, in which it does nothing."""

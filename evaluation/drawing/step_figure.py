@@ -175,14 +175,8 @@ class _StepFigure:
 
     def _boxes(self, step: StepLanes, first: int) -> None:
         """A glyph per kind and, of passes, per stage of a device: the later, the lighter."""
-        boxes, passes = step.boxes, step.timeline.passes
-        later = np.zeros(len(boxes))
-        if passes is not None:
-            later = np.where(boxes.label >= 0, passes.later[np.maximum(boxes.label, 0)], 0.0)
+        boxes, later, share = step.boxes, step.later, step.filled
         self.has_later |= bool(later.any())
-        share = np.ones(len(boxes))
-        if passes is None:  # of ops that have become one box
-            share = np.clip(boxes.busy / (boxes.finish - boxes.start), 0.25, 1.0)
         columns = {name: np.asarray(column)[first : first + len(boxes)] for name, column in self.table.data.items()}
         for kind, shade in sorted(set(zip(boxes.kind.tolist(), later.tolist(), strict=True))):
             name, mine = step.kinds[kind], (boxes.kind == kind) & (later == shade)
@@ -192,7 +186,7 @@ class _StepFigure:
             source = ColumnDataSource(data)
             drawn = self.figure.hbar(
                 y="y", left="start", right="finish", height="height", source=source, fill_alpha="share",
-                fill_color=_lighter(COLOURS[name], LIGHTER * shade), name=name,
+                fill_color=lighter(COLOURS[name], LIGHTER * shade), name=name,
                 line_color=PAPER if len(boxes) <= EDGED else None, line_width=0.8,
             )  # fmt: skip
             self.hover([drawn], BOX, "@box")
@@ -343,7 +337,7 @@ def _short(name: str) -> str:
     return name if len(name) <= NAME else f"{name[: NAME // 2 - 1]}…{name[-NAME // 2 :]}"
 
 
-def _lighter(colour: str, white: float) -> str:
+def lighter(colour: str, white: float) -> str:
     """A colour with some white in it."""
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * white):02x}" for part in parts)

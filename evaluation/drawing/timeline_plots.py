@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path as FilePath
 
@@ -14,29 +14,22 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from envs.costs.costs import timing
-from envs.timelines.gantt import GanttRow
 from envs.timelines.last_inputs import Waits
-from envs.timelines.pass_spans import SpanKind
 from envs.timelines.timeline import Timeline
-from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, save_figure
-from evaluation.drawing.pass_plots import OF_PASSES, label_passes
+from evaluation.drawing.figures import save_figure
+from evaluation.drawing.pass_labels import write_labels
 from evaluation.drawing.plan_moves import moves_table
 from evaluation.drawing.sections import SPENT, Sheet, sheets_html, step_summary_html, time_sheet
 from evaluation.drawing.split_plots import split_chart
-from evaluation.drawing.step_figure import step_chart, time_unit
+from evaluation.drawing.step_boxes import StepLanes
+from evaluation.drawing.step_figure import COLOURS, LIGHTER, lighter, step_chart, time_unit
 from evaluation.records import formatting
 from evaluation.tables.split_rows import split_rows
 from evaluation.tables.step_summary import TimeSpent
-from graphs.op_graph import Floats, Ints, Phase
+from graphs.op_graph import Floats, Ints
 
-LINKS = 16  # drawn in a Gantt chart: the busiest
-DETAIL = 6000  # slices of the step in all rows of a chart together: bounds its size
-
-# What a row does: kinds, in their order, and their colours. Of an op placement the phases, then what links do.
-COLOURS = {"forward": BLUE, "backward": ORANGE, "update": GREEN, "refresh": PURPLE, "transfer": GREY}
+MOST_BOXES = 6_000  # in a picture: bounds its size
 GAP = 0.0016  # of the step, after each pass that is much longer
-
-Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 
 
 def save_steps(timelines: Mapping[str, Timeline], path: FilePath) -> None:
@@ -46,10 +39,13 @@ def save_steps(timelines: Mapping[str, Timeline], path: FilePath) -> None:
     axis. Above it is what is asked first; below are what two plans place on other devices, what several steps
     are spent on, and what tensors are divided by, if a plan has a split. Raises InputError for another ending.
     """
-    paint, height = partial(_paint_steps, timelines=timelines), 0.4 + sum(map(_height, timelines.values()))
+    drawn = {} if path.suffix == ".html" else timelines
+    steps = {name: StepLanes.of(timeline, MOST_BOXES // len(timelines)) for name, timeline in drawn.items()}
+    height = 0.4 + sum(0.9 + 0.26 * len(step.lanes) for step in steps.values())
+    name = next(iter(timelines.values())).problem.name
     save_figure(
-        path, paint, height, what="a Gantt chart", name=next(iter(timelines.values())).problem.name,
-        facts=_facts(timelines), charts=lambda: _summary(timelines)
+        path, partial(_paint_steps, steps=steps), height, what="a Gantt chart", name=name, facts=_facts(timelines),
+        charts=lambda: _summary(timelines)
         + [step_chart(timelines), *_moved(timelines), *_spent(timelines)]
         + [chart for timeline in timelines.values() for chart in _splits(timeline)],
     )  # fmt: skip
@@ -117,106 +113,45 @@ def _splits(timeline: Timeline) -> list[str]:
     return [title + split_chart(split_rows(expansion.given, expansion.plan))]
 
 
-def _height(timeline: Timeline) -> float:
-    return 0.9 + 0.26 * len(_shown(timeline))
-
-
-def _paint_steps(figure: Figure, timelines: Mapping[str, Timeline]) -> None:
+def _paint_steps(figure: Figure, steps: Mapping[str, StepLanes]) -> None:
     """Several steps below one another, on one axis of time."""
-    heights = [len(_shown(timeline)) for timeline in timelines.values()]
+    heights = [len(step.lanes) or 1 for step in steps.values()]
     panels = figure.subplots(len(heights), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
-    longest = max(timeline.step_seconds for timeline in timelines.values())
+    longest = max(step.timeline.step_seconds for step in steps.values())
     handles: dict[str, Patch] = {}
-    for axes, (name, timeline) in zip(panels, timelines.items(), strict=True):
-        handles |= {str(patch.get_label()): patch for patch in _paint_step(axes, timeline, longest)}
+    for axes, (name, step) in zip(panels, steps.items(), strict=True):
+        handles |= {str(patch.get_label()): patch for patch in _paint_step(axes, step, longest)}
         if name:
-            axes.set_title(f"{name}: {formatting.seconds(timeline.step_seconds)}")
+            axes.set_title(f"{name}: {formatting.seconds(step.timeline.step_seconds)}")
     figure.legend(handles=list(handles.values()), loc="outside upper left", ncols=5, fontsize=8, handlelength=1)
 
 
-def _paint_step(axes: Axes, timeline: Timeline, seconds: float) -> list[Patch]:
-    """What a step did, on an axis of this length; returns the entries of the legend."""
-    rows = _shown(timeline)
-    scale, unit = time_unit(seconds)
-    colours = COLOURS if timeline.passes is None else OF_PASSES
-    used: set[str] = set()
-    for position, row in enumerate(rows):
-        for kind, (start, finish) in _spans(timeline, row, _slices(len(rows))).items():
-            boxes = _boxes(start * scale, finish * scale, position)
-            axes.add_patch(PathPatch(boxes, facecolor=colours[kind], linewidth=0))
-            used.add(kind)
-    passes = timeline.passes
-    beside = [] if passes is None else label_passes(axes, passes, seconds, scale)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+def _paint_step(axes: Axes, step: StepLanes, seconds: float) -> list[Patch]:
+    """The lanes of a step, on an axis of this length; returns the entries of the legend."""
+    boxes, (scale, unit) = step.boxes, time_unit(seconds)
+    # neighbouring passes of one kind are told apart
+    gap = GAP * step.timeline.step_seconds if step.labels else 0.0
+    finish = boxes.finish - np.where(boxes.finish - boxes.start > 4 * gap, gap, 0.0)
+    looks = np.stack([boxes.kind, step.later, step.filled.round(1)], axis=1)
+    for look in np.unique(looks, axis=0):
+        kind, shade, filled = look.tolist()
+        mine = (looks == look).all(axis=1)
+        path = _path(boxes.start[mine] * scale, finish[mine] * scale, boxes.lane[mine])
+        colour = lighter(COLOURS[step.kinds[int(kind)]], LIGHTER * shade)
+        axes.add_patch(PathPatch(path, facecolor=colour, alpha=filled, linewidth=0))
+    write_labels(axes, step, seconds, scale)
+    axes.set_yticks(range(len(step.lanes)), [lane.label for lane in step.lanes])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, seconds * scale or 1.0)
-    axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
+    axes.set_ylim(len(step.lanes) - 0.4, -0.6)  # the first device on top
     axes.set_xlabel(unit)
-    return [Patch(color=colour, label=kind) for kind, colour in colours.items() if kind in used] + beside
+    used = {step.kinds[kind] for kind in boxes.kind.tolist()}
+    legend = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items() if kind in used]
+    return legend + ([Patch(color="#bfdbec", label="lighter: later stages")] if step.later.any() else [])
 
 
-def _shown(timeline: Timeline) -> list[GanttRow]:
-    rows = timeline.chart().rows
-    links = sorted((row for row in rows if row.link), key=lambda row: -float((row.finish - row.start).sum()))
-    return [row for row in rows if not row.link or row in links[:LINKS]]
-
-
-def _spans(timeline: Timeline, row: GanttRow, slices: int) -> dict[str, Spans]:
-    """When a row was busy with each kind of work; kinds that it never did are left out."""
-    kinds, names = _kinds(timeline, row)
-    took_time = row.finish > row.start
-    each = [took_time & (kinds == kind) for kind in range(len(names))]
-    spans = [(row.start[mine], row.finish[mine]) for mine in each]
-    if len(row.op) > slices // 2:  # too many to be drawn one by one
-        spans = _merged(spans, timeline.step_seconds, slices)
-    elif timeline.passes is not None:  # neighbours of one kind are told apart
-        gap = GAP * timeline.step_seconds
-        spans = [(start, finish - np.where(finish - start > 4 * gap, gap, 0.0)) for start, finish in spans]
-    return {name: span for name, span in zip(names, spans, strict=True) if len(span[0])}
-
-
-def _kinds(timeline: Timeline, row: GanttRow) -> tuple[Ints, list[str]]:
-    """(entries,) the kind of each entry of a row, and the names of all kinds."""
-    passes = timeline.passes
-    if passes is None:
-        return np.full(len(row.op), len(Phase)) if row.link else timeline.problem.graph.phase[row.op], list(COLOURS)
-    return len(SpanKind) + timeline.is_sum[row.op] if row.link else passes.kind[row.op], list(OF_PASSES)
-
-
-def _merged(spans: Sequence[Spans], step_seconds: float, slices: int) -> list[Spans]:
-    """As many slices of the step as the row was busy for, spread as the work was; each the kind that has most of it.
-
-    A slice is drawn whenever the busy time so far, in slices, passes the next half: rounded so, no time is lost, and a
-    row that is busy for a third of the time, in spans too short to see, is shaded by a third.
-    """
-    edges = np.linspace(0.0, step_seconds, slices + 1)
-    busy = np.array([_busy(edges, start, finish) for start, finish in spans])  # (kinds, slices) seconds
-    so_far = np.concatenate([[0.0], np.cumsum(busy.sum(axis=0))]) * slices / step_seconds
-    owner = np.where(np.diff(np.floor(so_far + 0.5)) > 0, busy.argmax(axis=0), -1)
-    runs = []
-    for kind in range(len(spans)):
-        mine = np.concatenate([[False], owner == kind, [False]]).astype(np.int8)
-        change = np.flatnonzero(np.diff(mine))
-        runs.append((edges[change[::2]], edges[change[1::2]]))
-    return runs
-
-
-def _busy(edges: Floats, start: Floats, finish: Floats) -> Floats:
-    """(slices,) seconds covered between each edge and the next; what overlaps, as multicast copies do, counts once."""
-    times = np.unique(np.concatenate([edges, start, finish]))
-    began = np.searchsorted(np.sort(start), times[:-1], "right")
-    ended = np.searchsorted(np.sort(finish), times[:-1], "right")
-    total = np.concatenate([[0.0], np.cumsum(np.diff(times) * (began > ended))])
-    return np.diff(np.interp(edges, times, total))
-
-
-def _boxes(start: Floats, finish: Floats, position: int) -> Path:
-    """The boxes of a row as one path: an element of the page each would be many times the size."""
-    low, high = np.full(len(start), position - 0.38), np.full(len(start), position + 0.38)
+def _path(start: Floats, finish: Floats, lane: Ints) -> Path:
+    """Boxes as one path: an element of the page each would be many times the size."""
+    low, high = lane - 0.38, lane + 0.38
     corners = np.array([[start, start, finish, finish], [low, high, high, low]])  # (x and y, corners, boxes)
     return Path.make_compound_path_from_polys(corners.T)
-
-
-def _slices(rows: int) -> int:
-    """For each row: narrower than a pixel of a laptop, if the rows are few."""
-    return max(100, min(1000, DETAIL // rows))

