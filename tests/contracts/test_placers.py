@@ -1,9 +1,9 @@
 """What every placer promises, whichever it is."""
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ from placers.learned.lookup import learned_placers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NAMES = by_name.built_in("placers")
-BUDGETS = (0, 1, 9)
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
 GIVEN = {
     "exact": "exact:work=0.05",  # at its default it takes long
@@ -85,6 +84,17 @@ PROBLEMS = {
     "nothing to pay": Problem(toy_graph([0, 0, 0], [(0, 1)], output_bytes=[0, 0, 0]), toy_cluster(2, memory=0.0)),
 }
 
+BUDGETS = (0, 1, 9)  # of which each placer meets all, and each problem one, unless slow tests run as well
+BUDGET = {
+    "two devices": 9, "unequal devices": 1, "tied ops": 9, "fits when split": 1, "fits nowhere": 0, "one op": 9,
+    "one device": 0, "bound to devices": 9, "nothing to pay": 0,
+}  # fmt: skip
+CASES = [
+    pytest.param((name, budget), id=f"{name}-{budget}", marks=[] if BUDGET[name] == budget else pytest.mark.slow)
+    for name in PROBLEMS
+    for budget in BUDGETS
+]
+
 REFUSED = {(name, "bound to devices") for name in ("data_parallel", "parallel", "whole_plans:untrained=yes")}
 
 
@@ -97,52 +107,39 @@ def placer(request: pytest.FixtureRequest) -> Placer:
     return built
 
 
-@pytest.fixture(params=PROBLEMS)
-def problem(request: pytest.FixtureRequest, placer: Placer) -> Problem:
-    """Each problem in turn, but for those that the placer refuses."""
-    if (placer.name, request.param) in REFUSED:
+class Case(NamedTuple):
+    problem: Problem
+    budget: int
+    result: PlacerResult
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, placer: Placer) -> Case:
+    """What the placer answers with seed 5: each problem in turn, but for those that it refuses."""
+    name, budget = request.param
+    problem = PROBLEMS[name]
+    if (placer.name, name) in REFUSED:
         with pytest.raises(InputError, match="may only run on"):
-            placer.place(PROBLEMS[request.param])
+            placer.place(problem)
         pytest.skip("refused, as it should be")
-    return PROBLEMS[request.param]
+    return Case(problem, budget, placer.place(problem, seed=5, budget=budget))
 
 
-@pytest.fixture(scope="module")
-def placed(placer: Placer) -> Callable[[Problem, int], PlacerResult]:
-    """What the placer answers with seed 5 and so many simulations, found once."""
-    found: dict[tuple[int, int], PlacerResult] = {}
-
-    def place(problem: Problem, budget: int) -> PlacerResult:
-        key = id(problem), budget
-        if key not in found:
-            found[key] = placer.place(problem, seed=5, budget=budget)
-        return found[key]
-
-    return place
-
-
-@pytest.mark.parametrize("budget", BUDGETS)
-def test_a_plan_is_one_for_the_problem_and_the_budget_is_kept(
-    placer: Placer, problem: Problem, placed: Callable[[Problem, int], PlacerResult], budget: int
-) -> None:
-    result = placed(problem, budget)
-    result.plan.check(problem)
+def test_a_plan_is_one_for_the_problem_and_the_budget_is_kept(placer: Placer, case: Case) -> None:
+    result = case.result
+    result.plan.check(case.problem)
     assert (result.placer, result.seed) == (placer.name, 5)
     assert result.plan.is_placement or divides_batch([placer])
-    assert 0 <= result.simulations <= budget
+    assert 0 <= result.simulations <= case.budget
 
 
-def test_the_same_seed_gives_the_same_plan(
-    placer: Placer, problem: Problem, placed: Callable[[Problem, int], PlacerResult]
-) -> None:
-    assert placer.place(problem, seed=5, budget=9) == placed(problem, 9)
+def test_the_same_seed_gives_the_same_plan(placer: Placer, case: Case) -> None:
+    assert placer.place(case.problem, seed=5, budget=case.budget) == case.result
 
 
-def test_no_plan_is_faster_than_the_lower_bound(
-    problem: Problem, placed: Callable[[Problem, int], PlacerResult]
-) -> None:
-    timeline = simulate(problem, placed(problem, 9).plan)
-    written_out = timeline.expansion.problem if timeline.expansion else problem  # replicas divide ops: it has others
+def test_no_plan_is_faster_than_the_lower_bound(case: Case) -> None:
+    timeline = simulate(case.problem, case.result.plan)
+    written_out = timeline.expansion.problem if timeline.expansion else case.problem  # replicas divide ops: others
     assert timeline.step_seconds >= lower_bound(written_out) * (1 - 1e-9)
 
 

@@ -33,7 +33,7 @@ from placelab.packages import HOME
 from placers.learned.policy_meta import META
 from tests.evaluation.benchmark import tiny
 from tests.front_door.test_command_line import call
-from tests.fuzz.mutations import JSON, TOML, _places
+from tests.fuzz.mutations import JSON, TOML
 from tests.fuzz.specimens import SPECIMENS, make_journal, make_policy, make_problem, make_whole_plan
 from tests.fuzz.uses import GRAPH, problem, text
 from training.recipe import load_recipe
@@ -88,6 +88,26 @@ def a_plan(folder: Path) -> Path:
 # ---- code that files name ------------------------------------------------------------------------------------
 
 
+def unlike(content: Any) -> list[tuple[Any, Any]]:
+    """Where texts stand in a document, by what holds each and the key there.
+
+    Elements of a list are alike if they have the same fields and are of one category: the first is enough.
+    """
+    found: dict[object, tuple[Any, Any]] = {}
+    left: list[tuple[tuple[object, ...], Any]] = [((), content)]
+    while left:
+        path, holder = left.pop()
+        fields = tuple(holder) if isinstance(holder, dict) else ()
+        where = *path, fields, holder.get("cat") if isinstance(holder, dict) else None
+        for key in fields if isinstance(holder, dict) else range(len(holder)):
+            place = *where, key if fields else "of a list"
+            if isinstance(holder[key], str):
+                found.setdefault(place, (holder, key))
+            elif isinstance(holder[key], dict | list):
+                left.append((place, holder[key]))
+    return list(found.values())
+
+
 @pytest.mark.parametrize("name", [name for name, each in SPECIMENS.items() if each.mutations in (JSON, TOML)])
 def test_no_text_of_any_format_runs_as_code(name: str, folder: Path) -> None:
     """Whatever text stands where: the name of code in its place is text, or is refused."""
@@ -97,9 +117,8 @@ def test_no_text_of_any_format_runs_as_code(name: str, folder: Path) -> None:
     fine = path.read_bytes()
     for number, line in enumerate(fine.splitlines() if path.suffix == ".jsonl" else [fine]):
         content: Any = tomllib.loads(line.decode()) if path.suffix == ".toml" else json.loads(line)
-        for holder, key in list(_places(content)):
-            if not isinstance(held := holder[key], str) or (isinstance(key, int) and key > 0):
-                continue  # all names of a list are alike
+        for holder, key in unlike(content):
+            held = holder[key]
             holder[key] = CODE
             raw = tomli_w.dumps(content).encode() if path.suffix == ".toml" else json.dumps(content).encode()
             lines = fine.splitlines()
