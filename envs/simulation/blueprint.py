@@ -88,9 +88,13 @@ class Blueprint(NamedTuple):
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
+    sources: Indices  # (ops without in-edges,)
     op_seconds: Floats  # (ops, devices)
     outputs: Records  # (outputs,)
     edges: Records  # (edges,) by producer
+    follows: (
+        Indices  # (edges,) with threads of autograd, the node that awaits the producer's; NONE in the same, and else
+    )
     inputs: Records  # (data edges,) by consumer
     carriers: Records  # (data edges,) by output, where devices are streams
     carrier_start: Indices  # (outputs + 1,) where those of each begin
@@ -145,13 +149,17 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
-        host = _host(problem)
+        host, issue = _host(problem), _issue(problem, priority)
+        follows = (
+            _follows(issue, graph.edges[order]) if host is not None and not host.per_device else edges["output"][:0]
+        )
         return cls(
             len(priority) == 0 and host is None, host is not None, problem.runtime.host is not None,
             host is not None and host.per_device,
             host is not None and host.per_device and host.waits, streams,
-            bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, _issue(problem, priority),
-            np.array(op_seconds, order="C"), outputs, edges, inputs, carriers, carrier_start, links,
+            bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, issue,
+            np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
+            np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,
             servers if has_free else servers[:free], free if has_free else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
             kept_bytes,
@@ -229,6 +237,14 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             issue["collectives"] = collectives.launches * host.collective
             issue["is_step"] = collectives.steps
     return issue
+
+
+def _follows(issue: Records, edges: Ints) -> Indices:
+    """(edges,) the node of the consumer, where autograd issues it after the producer's, another; NONE elsewhere."""
+    source, reader = edges.T
+    node, backward = issue["node"], issue["turn"] == Phase.BACKWARD
+    awaits = backward[source] & backward[reader] & (node[source] != node[reader])
+    return np.where(awaits, node[reader], np.uint32(NONE))
 
 
 def _of_streams(edges: Ints, rank: Ints, node: Ints) -> tuple[Ints, Ints]:

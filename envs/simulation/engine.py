@@ -42,7 +42,7 @@ from envs.simulation.issuing import issue_all, sort_issues
 from envs.simulation.memory import add_copy, allocate, note_peaks, read
 from envs.simulation.queues import pop, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
-from envs.simulation.streams import hand_over, lay_out, release, start_in_streams
+from envs.simulation.streams import begin_streams, hand_over, release, start_in_streams
 from graphs.op_graph import Floats
 
 
@@ -101,10 +101,9 @@ def _begin_issued(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> i
     """The same with a host: queues are in the order in which it issues."""
     issue_all(blueprint, run)
     if blueprint.streams:
-        lay_out(blueprint, run)
-    for op in range(len(run.order)):
-        if run.tasks[op].waiting == 0:
-            ended = _make_op_ready(blueprint, run, op, 0.0, ended, memory)
+        begin_streams(run)
+    for i in range(len(blueprint.sources)):
+        ended = _make_op_ready(blueprint, run, int(blueprint.sources[i]), 0.0, ended, memory)
     return ended
 
 

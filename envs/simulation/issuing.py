@@ -30,7 +30,8 @@ import numpy as np
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.queues import pop, push
-from envs.simulation.run import Run
+from envs.simulation.run import TASKS, Run
+from envs.simulation.stream_order import add_stream_copy, clear_streams, issue_gradients, issue_in_stream
 from graphs.op_graph import Phase
 
 BACKWARD = int(Phase.BACKWARD)
@@ -42,6 +43,8 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
 
     `sort_issues` comes before. What waits for messages is issued by `issue_more`, as the engine runs; until then never.
     """
+    if blueprint.streams:
+        clear_streams(run)
     for device in range(len(run.clocks)):
         run.clocks[device] = run.owed[device] = 0.0
         run.seen[device] = run.next_op[device] = NONE
@@ -116,30 +119,38 @@ def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
                 _issue(blueprint, run, run.order[each], each, 0)
         place = end
     if not blueprint.clocked:
-        for op in range(len(run.order)):
-            run.issued[op] = 0.0
+        for each in range(run.counters[TASKS] if blueprint.streams else 0):
+            run.issued[each] = 0.0
 
 
 @inlined
-def _issue(blueprint: Blueprint, run: Run, op: Index, place: int, thread: Index) -> None:
-    """A thread issues an op and the copies of what it makes."""
+def _issue(blueprint: Blueprint, run: Run, op: Index, place: int, thread: Index) -> bool:
+    """A thread issues an op and the copies of what it makes. Returns whether there are some."""
     task, cost = run.tasks[op], blueprint.issue[op].op
     task.priority = place
     run.sequence[place] = op
     if task.seconds > 0.0:
         run.clocks[thread] += cost
     run.issued[op] = run.clocks[thread]
-    if len(run.clocks) > 1:
-        here, edges, copies = task.destination, blueprint.ops[op], False
-        for edge in range(edges.out_start, edges.control_start):
-            there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
-            if there != here and run.seen[there] != output:
-                run.seen[there] = output
-                run.clocks[thread] += cost
-                copies = True
-        if copies:  # another op may add to the same sum
-            for device in range(len(run.clocks)):
-                run.seen[device] = NONE
+    if blueprint.streams:
+        issue_in_stream(blueprint, run, op)
+    if len(run.clocks) == 1:
+        return False
+    here, edges, copies = task.destination, blueprint.ops[op], False
+    for edge in range(edges.out_start, edges.control_start):
+        there, output = run.tasks[blueprint.edges[edge].consumer].destination, blueprint.edges[edge].output
+        if there == here:
+            continue
+        copies = True
+        if run.seen[there] != output:
+            run.seen[there] = output
+            run.clocks[thread] += cost
+        if blueprint.streams and run.carried[edge] == NONE:
+            add_stream_copy(blueprint, run, op, edge)
+    if copies:  # another op may add to the same sum
+        for device in range(len(run.clocks)):
+            run.seen[device] = NONE
+    return copies
 
 
 @subroutine
@@ -147,19 +158,24 @@ def _issue_by_autograd(blueprint: Blueprint, run: Run, place: int, end: int) -> 
     """The threads of all devices take, of the nodes whose inputs have been issued, always the first in the order."""
     for each in range(place, end):
         op = run.order[each]
-        run.tasks[op].priority = each
-        run.awaited[op] = blueprint.issue[op].awaits
-        if blueprint.issue[op].node == op and run.awaited[op] == 0:
-            push(blueprint, run.tasks, run.resources[run.tasks[op].destination], int(op))
+        if blueprint.issue[op].node == op:
+            run.tasks[op].priority = each
+            run.awaited[op] = blueprint.issue[op].awaits
+            if run.awaited[op] == 0:
+                push(blueprint, run.tasks, run.resources[run.tasks[op].destination], int(op))
     while True:
         for device in range(len(run.clocks)):
             if run.next_op[device] == NONE and run.resources[device].first != NONE:
                 node = pop(blueprint, run.tasks, run.resources[device])
                 run.next_op[device] = node
                 first = int(run.tasks[node].priority)
-                for each in range(first, first + blueprint.issue[node].size):
-                    _issue(blueprint, run, run.order[each], place, device)
+                last, copies = first + blueprint.issue[node].size, False
+                for each in range(first, last):
+                    copies |= _issue(blueprint, run, run.order[each], place, device)
                     place += 1
+                if copies and blueprint.streams:
+                    for each in range(first, last):
+                        issue_gradients(blueprint, run, run.order[each], run.order[last - 1])
         if place == end:
             break
         _end_issues(blueprint, run)
@@ -190,11 +206,11 @@ def _let_follow(blueprint: Blueprint, run: Run, node: Index) -> None:
         op = run.sequence[place]
         edges = blueprint.ops[op]
         for edge in range(edges.out_start, edges.out_end):
-            issue = blueprint.issue[blueprint.edges[edge].consumer]
-            if issue.turn == BACKWARD and issue.node != node:
-                run.awaited[issue.node] -= 1
-                if run.awaited[issue.node] == 0:
-                    push(blueprint, run.tasks, run.resources[run.tasks[issue.node].destination], int(issue.node))
+            follower = blueprint.follows[edge]
+            if follower != NONE:
+                run.awaited[follower] -= 1
+                if run.awaited[follower] == 0:
+                    push(blueprint, run.tasks, run.resources[run.tasks[follower].destination], int(follower))
 
 
 @inlined
@@ -210,6 +226,8 @@ def _end_turn(run: Run) -> None:
 @subroutine
 def sort_issues(blueprint: Blueprint, run: Run) -> None:
     """Bring the ops of a host in the order of issue: they are in it unless priorities have changed since then."""
+    if blueprint.streams:
+        return
     for place in range(1, len(run.order)):
         if _is_before(blueprint, run.order[place], run.order[place - 1]):
             _merge_sort(blueprint, run)

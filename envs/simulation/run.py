@@ -9,7 +9,7 @@ import numpy as np
 from envs.simulation.blueprint import NONE, Blueprint, Indices, Records
 from graphs.op_graph import Floats
 
-TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
+TASKS, TENSORS, STARTING, ALLOCATED, COPIES = 0, 1, 2, 3, 4  # counters
 
 TASK = np.dtype(
     [
@@ -73,7 +73,8 @@ PENDING = np.dtype(
 class Run(NamedTuple):
     """The state of one run, and afterwards its result."""
 
-    counters: Indices  # (4,) tasks and tensors so far; resources due and devices allocated on at this instant
+    counters: Indices  # (5,) tasks and tensors so far; resources due and devices allocated on at this instant; copies
+    # in streams
     tasks: Records  # (tasks,)
     resources: Records  # (resources,)
     tensors: Records  # (tasks,)
@@ -98,6 +99,7 @@ class Run(NamedTuple):
     next_issued: Indices  # (ops,) the op that is issued next on its device
     owed: Floats  # (devices,) seconds of the thread for messages since its last op
     carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
+    heads: Indices  # (devices,) the first in the stream of each
     following: Indices  # (2 tasks,) what comes next in the stream of a device
 
     @classmethod
@@ -111,17 +113,22 @@ class Run(NamedTuple):
         streamed = tasks if blueprint.streams else 0
         at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 
+        order = np.arange(launched, dtype=np.uint32)
+        if blueprint.streams:  # which no priority changes
+            order[blueprint.issue["position"]] = np.arange(launched)
+
         def indices(size: int) -> Indices:
             return np.zeros(size, np.uint32)
 
         run = cls(
-            indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
+            indices(5), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
-            np.full(devices, np.inf), np.arange(launched, dtype=np.uint32), indices(launched),
+            np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
             np.zeros(threads), np.zeros(processed), indices(processed), np.zeros(threads),
-            indices(len(blueprint.edges) if streamed else 0), indices(2 * streamed),
+            indices(len(blueprint.edges) if streamed else 0), indices(devices if streamed else 0),
+            indices(2 * streamed),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run
