@@ -329,9 +329,9 @@ def _entry(device: Device) -> DeviceEntry:
     given = [each for each in QUANTITIES if getattr(device, each[1]) != unsaid.get(each[1])]
     quantities = {key: _text(getattr(device, name), unit) for key, name, unit in given}
     peaks = {key: _text(peak, "FLOP/s") for key, peak in device.flops_by_precision.items()}
-    return DeviceEntry(
-        name=device.name, kind=device.kind, **quantities, fragmentation=device.fragmentation, flops_by_precision=peaks
-    )
+    entry = DeviceEntry(name=device.name, kind=device.kind, **quantities, flops_by_precision=peaks)
+    # what equals its default is left out only if it is the same object
+    return msgspec.structs.replace(entry, fragmentation=device.fragmentation) if device.fragmentation else entry
 
 
 def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> LinkSection:
