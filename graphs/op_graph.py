@@ -95,6 +95,7 @@ class OpGraph:
     precisions: tuple[str, ...] = ()  # (ops,) in which each multiplies, "bf16"; "" in fp32; () if all do
     weight_precisions: tuple[str, ...] = ()  # (weights,) in which each is kept, likewise (`graphs.precision`)
     gradient_precision: str = ""  # of gradients of weights, "fp32", where it is higher than that of the weight
+    captured_in: str = ""  # the precision that was asked for (`graphs.transforms.mixed_precision`); "": its model's own
     master_weights: bool = False  # whether optimizers keep a copy in fp32 of each weight in half precision
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known

@@ -34,6 +34,15 @@ class Reserve:
         return replace(cluster, devices=devices)
 
 
+def reserve_in(cluster: Cluster) -> str:
+    """The text of which `reserve_of` makes what each GPU of a cluster reserves; "" for nothing, or if they differ."""
+    found = {(device.reserved_bytes, device.fragmentation) for device in cluster.devices if device.kind == "gpu"}
+    size, fragmentation = found.pop() if len(found) == 1 else (0.0, 0.0)
+    in_gib = f"{size / GIB:.6f}".rstrip("0").rstrip(".") + "GiB"
+    said = [in_gib if parse(in_gib, "bytes") == size else f"{size:f}B"] if size else []
+    return "+".join([*said, f"{100 * fragmentation:.12g}%"] if fragmentation else said)
+
+
 # PyTorch on CUDA. A process has a CUDA context, with the kernels that it has run (300 MB and more since CUDA 11.7,
 # which loads them when they are first run; before, above 1 GB), and handles of cuBLAS and cuDNN. A communicator of NCCL
 # has 12 MiB for each channel and neighbour in a ring or a tree: with 24 channels, 0.3 to 0.9 GiB. Of what tensors take

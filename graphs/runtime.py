@@ -17,6 +17,7 @@ Replicas sum up gradients along a ring on the first two, and as NCCL does on GPU
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -52,7 +53,7 @@ class Runtime:
 
     def with_knobs(self, **knobs: str) -> Runtime:
         """The same but for what is given, as text. Raises InputError as `runtime_of`."""
-        kind, own = by_name.parse(self.name)
+        kind, own = _parsed(self.name)
         return _runtime(kind, own | knobs) if knobs else self
 
 
@@ -61,7 +62,19 @@ def runtime_of(spec: str) -> Runtime:
 
     Raises InputError for an unknown runtime, knob, order or host.
     """
-    return _runtime(*by_name.parse(spec))
+    return _runtime(*_parsed(spec))
+
+
+def _parsed(spec: str) -> tuple[str, dict[str, str]]:
+    """The kind and its knobs, as text; a value, such as an order of a user's own, may have commas.
+
+    Raises InputError for what is no knob.
+    """
+    kind, colon, rest = spec.partition(":")
+    parts = [part.partition("=") for part in _BEFORE_KNOB.split(rest)] if colon else []
+    if not all(equals for _, equals, _ in parts):
+        raise InputError(f"{spec!r}: expected knobs as key=value,key=value after the colon, got {rest!r}")
+    return kind, {knob: text for knob, _, text in parts}
 
 
 def _runtime(kind: str, knobs: Mapping[str, str]) -> Runtime:
@@ -119,3 +132,4 @@ RUNTIMES = {
     )
 }
 _KNOBS = ("order", "host")
+_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, 'defer'))})=)")

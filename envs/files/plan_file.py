@@ -13,11 +13,8 @@ from envs.files.plan_sections import (
     EARLIER,
     UNTIED,
     VERSION,
-    WITHOUT_SPLIT,
     AnyPlanFile,
     Devices,
-    FirstPlanFile,
-    FourthPlanSection,
     Identity,
     PlacerSection,
     PlanFile,
@@ -25,8 +22,9 @@ from envs.files.plan_sections import (
     Predicted,
     ScheduleSection,
     StageSection,
-    ThirdPlanSection,
+    latest,
 )
+from envs.plans.conditions import Conditions
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
@@ -40,39 +38,39 @@ from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.runtime import FIFO
 
 
 def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timeline, path: Path) -> None:
     """Write a plan and how it was found, each device once per module wherever all ops of the module share it.
 
-    A plan without an order of its own is written with the rule of its problem, under which it was simulated. Raises
-    InputError if it is not a plan for this problem.
+    It is written as made for what the result says or, if that says nothing, for the conditions of the problem, for
+    which it is predicted. Raises InputError if it is not a plan for this problem.
     """
     plan, names = result.plan, [device.name for device in problem.cluster.devices]
     plan.check(problem)
     entries = ModuleEntries.of_untied(problem.graph)
-    order = (
-        (plan.order or problem.runtime.order) if isinstance(plan.order, str) else entries.written(plan.order, own=True)
-    )
+    conditions = Conditions.of(problem)
+    made_for = result.made_for or conditions
+    in_all = Predicted(predicted.step_seconds, dict(zip(names, predicted.peak_bytes.tolist(), strict=True)))
     of_ops = [tuple(names[device] for device in devices) for devices in plan.devices]
     schedule, stages = plan.schedule, plan.schedule.stages
     section = PlanSection(
         placement={} if stages else {entry: _shortly(each) for entry, each in entries.written(of_ops).items()},
         stages=_stage_sections(schedule, entries, of_ops) if stages else (),
-        order=order,
+        order=plan.order if isinstance(plan.order, str) else entries.written(plan.order, own=True),
         schedule=ScheduleSection.of(replace(schedule, recompute=()) if stages else schedule),
         mesh=plan.mesh,
         split=entries.written(plan.split, own=True) if plan.split else {},
     )
     content = PlanFile(
         schema="placelab.plan",
-        version=VERSION if plan.split else WITHOUT_SPLIT,
+        version=VERSION,
         graph=Identity(problem.graph.name, entries.units.graph.fingerprint),
         cluster=Identity(problem.cluster.name, problem.cluster.unreserved.fingerprint),
+        made_for=made_for,
         plan=section,
         found=PlacerSection(result.placer, result.seed, result.simulations),
-        predicted=Predicted(predicted.step_seconds, dict(zip(names, predicted.peak_bytes.tolist(), strict=True))),
+        predicted=in_all if made_for == conditions else None,
     )
     write_document(content, path)
 
@@ -85,9 +83,10 @@ def load_plan(path: Path, problem: Problem) -> PlacerResult:
 def read_plan(path: Path) -> SavedPlan:
     """What a plan file says. Raises InputError, naming it, for one that is missing, damaged, or of another version."""
     remedy = f"`placelab place GRAPH --out {path}` writes one"
-    content = read_document(path, PlanFile[PlanSection], version=VERSION, remedy=remedy, earlier=EARLIER)
+    written: AnyPlanFile = read_document(path, PlanFile, version=VERSION, remedy=remedy, earlier=EARLIER)
     with located(path):
-        _by_degrees(_decided(content))
+        content = latest(written)
+        _by_degrees(content.plan)
     return SavedPlan(path, content)
 
 
@@ -96,12 +95,17 @@ class SavedPlan:
     """A plan file that was read, of any version."""
 
     path: Path
-    content: AnyPlanFile
+    content: PlanFile
 
     @property
     def is_of_groups(self) -> bool:
         """Whether it says where op groups go, as before version 4: only a problem with as many of them can be meant."""
         return self.content.version < UNTIED
+
+    @property
+    def made_for(self) -> Conditions:
+        """How it is meant to be run, and what timed it, as the file says."""
+        return self.content.made_for
 
     def is_for(self, problem: Problem) -> bool:
         """Whether it was made for the problem's graph, with the same batch, or does not say for which."""
@@ -124,23 +128,14 @@ class SavedPlan:
             parts = ", costs or `groups`" if self.is_of_groups else " or costs, as in another precision"
             _check_same("graph", content.graph, entries.units.graph, parts)
             _check_same("cluster", content.cluster, problem.cluster.unreserved)
-            if by_degrees := _by_degrees(decided := _decided(content)):
-                return by_degrees(problem)
-            plan = _plan(decided, entries, problem.cluster)
+            content.made_for.check_no_code()
+            if by_degrees := _by_degrees(content.plan):
+                return replace(by_degrees(problem), made_for=content.made_for)
+            plan = _plan(content.plan, entries, problem.cluster)
             # as the file says: what the graph forbids is refused, not moved
             plan.check(problem)
-        found = content if isinstance(content, FirstPlanFile) else content.found
-        return PlacerResult(plan, found.placer, found.seed, found.simulations)
-
-
-def _decided(content: AnyPlanFile) -> PlanSection:
-    """What a file of any version decides."""
-    section = content if isinstance(content, FirstPlanFile) else content.plan
-    if isinstance(section, PlanSection):
-        return section
-    if isinstance(section, FourthPlanSection):
-        return PlanSection(**{name: getattr(section, name) for name in section.__struct_fields__})
-    return PlanSection({**section.placement}, order=section.order if isinstance(section, ThirdPlanSection) else FIFO)
+        found = content.found
+        return PlacerResult(plan, found.placer, found.seed, found.simulations, made_for=content.made_for)
 
 
 def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, parts: str = "") -> None:

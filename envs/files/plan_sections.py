@@ -1,9 +1,9 @@
 """What a plan file holds, `*.plan.json`, of any version: devices by name, so that people can read it and edit it.
 
-    {"schema": "placelab.plan", "version": 4,
-     "plan": {"placement": {"layers.0": "gpu:0", "": "gpu:1"}, "order": "longest_path"}}
+    {"schema": "placelab.plan", "version": 6, "made_for": {"runtime": "parallelize", "precision": "bf16-mixed"},
+     "plan": {"placement": {"layers.0": "gpu:0", "": "gpu:1"}}}
 
-    {"schema": "placelab.plan", "version": 4,
+    {"schema": "placelab.plan", "version": 6,
      "plan": {"stages": [{"modules": ["embedding", "layers.0"], "devices": ["gpu:0", "gpu:1"], "recompute": true},
                          {"modules": [""], "devices": "gpu:2"}],
               "schedule": {"micro_batches": 8, "order": "early_backward_a"}}}
@@ -13,26 +13,29 @@ which device ops run, or on which several, as replicas that share the batch. `st
 what the stages are; by a placement, ops on the same devices are a stage, numbered in the order of the forward pass. Ops
 that are tied go where the first of them goes: backward and update ops where their forward op does.
 
-    {"schema": "placelab.plan", "version": 5,
+    {"schema": "placelab.plan", "version": 6,
      "plan": {"placement": {"": ["gpu:0", "gpu:1", "gpu:2", "gpu:3"]}, "mesh": [2, 2],
               "split": {"": [], "layers.0/mm": ["n", "o"], "layers.1/mm": ["n", "i"]}}}
 
 `split` says by entry which index each axis of the `mesh` divides, "" for none, or [] for the batch (`envs.plans.mesh`);
 tied ops have that of the first of them, but for one that has an entry of its own name. An axis of the mesh is a number
-of equal parts, or a list of their shares. A plan without a split is written as version 4.
+of equal parts, or a list of their shares.
 
-    {"schema": "placelab.plan", "version": 5, "plan": {"parallel": {"dp": 4, "tp": 4, "pp": 4, "micro_batches": 32}}}
+    {"schema": "placelab.plan", "version": 6, "plan": {"parallel": {"dp": 4, "tp": 4, "pp": 4, "micro_batches": 32}}}
 
 `parallel` says all of a plan by its degrees, with the options of the placer `parallel`, which makes it for the problem.
 
 `schedule` has what differs from `envs.plans.schedule.Schedule`; with a placement, its `recompute` lists numbers of
-stages. `order` is the rule under which the plan was simulated, or a number by entry, the smaller first: {"layers.0": 1,
-"": 2}; of tied ops as for `split`. Without an order the plan is run under the rule of its problem.
+stages. `order` is the plan's own, if its placer chose one: a number by entry, the smaller first, {"a": 1, "": 2}, of
+tied ops as for `split`; or a rule. Without one the plan is run under the rule of the runtime.
 
-A file written by `save_plan` says more: which graph and cluster it is for, which placer found it, and what it costs.
+`made_for` says how the plan was meant to be run, and what timed it (`envs.plans.conditions`). A file written by
+`save_plan` says it, and also which graph and cluster it is for, which placer found it, and what it costs.
 
-Files of versions 1 to 3 have one device per entry and no schedule; entries and the graph's fingerprint are those of op
-groups. Those of versions 1 and 2 have no order: the plan is run as it was predicted then, first come, first served.
+Files of versions 1 to 5 were made for the runtime `ideal`, under the rule that they have as `order`; those of versions
+1 and 2, which have none, first come, first served. Files of versions 1 to 4 have no `mesh`, `split` and `parallel`, and
+those of versions 1 to 3 one device per entry and no schedule; their entries and the graph's fingerprint are those of op
+groups.
 """
 
 from __future__ import annotations
@@ -42,11 +45,12 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from envs.plans.conditions import Conditions
 from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Sharing, Update, Zero
 from graphs.foundation.code_in_files import named_in_file
+from graphs.runtime import FIFO, IDEAL
 
-VERSION = 5
-WITHOUT_SPLIT = 4  # the version of plans that divide nothing but the batch
+VERSION = 6
 UNTIED = 4  # the first version whose entries are not about op groups
 
 Devices: TypeAlias = str | tuple[str, ...]  # one, or the replicas'
@@ -142,14 +146,27 @@ class SecondPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 Decided = TypeVar("Decided", PlanSection, FourthPlanSection, ThirdPlanSection, SecondPlanSection)
 
 
-class PlanFile(msgspec.Struct, Generic[Decided], frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plan file holds since version 2; only the first two and `plan` are needed."""
+class EarlierPlanFile(msgspec.Struct, Generic[Decided], frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan file of versions 2 to 5 holds."""
 
     schema: Literal["placelab.plan"]
     version: int
     graph: Identity = Identity()
     cluster: Identity = Identity()
     plan: Decided
+    found: PlacerSection = PlacerSection()
+    predicted: Predicted | None = None
+
+
+class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan file holds; only the first two and `plan` are needed."""
+
+    schema: Literal["placelab.plan"]
+    version: int
+    graph: Identity = Identity()
+    cluster: Identity = Identity()
+    made_for: Conditions = Conditions()
+    plan: PlanSection
     found: PlacerSection = PlacerSection()
     predicted: Predicted | None = None
 
@@ -166,12 +183,38 @@ class FirstPlanFile(PlacerSection, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 AnyPlanFile: TypeAlias = (
-    PlanFile[PlanSection]
-    | PlanFile[FourthPlanSection]
-    | PlanFile[ThirdPlanSection]
-    | PlanFile[SecondPlanSection]
+    PlanFile
+    | EarlierPlanFile[PlanSection]
+    | EarlierPlanFile[FourthPlanSection]
+    | EarlierPlanFile[ThirdPlanSection]
+    | EarlierPlanFile[SecondPlanSection]
     | FirstPlanFile
 )
 EARLIER: dict[int, type[AnyPlanFile]] = {
-    1: FirstPlanFile, 2: PlanFile[SecondPlanSection], 3: PlanFile[ThirdPlanSection], 4: PlanFile[FourthPlanSection],
-}  # fmt: skip
+    1: FirstPlanFile,
+    2: EarlierPlanFile[SecondPlanSection],
+    3: EarlierPlanFile[ThirdPlanSection],
+    4: EarlierPlanFile[FourthPlanSection],
+    5: EarlierPlanFile[PlanSection],
+}
+
+
+def latest(content: AnyPlanFile) -> PlanFile:
+    """What a file of any version says, as one of the latest version would. Raises InputError for an unknown order."""
+    if isinstance(content, PlanFile):
+        return content
+    section = content if isinstance(content, FirstPlanFile) else content.plan
+    found = content if isinstance(content, FirstPlanFile) else content.found
+    order = getattr(section, "order", FIFO)
+    given = {name: getattr(section, name) for name in PlanSection.__struct_fields__ if hasattr(section, name)}
+    by_rule = isinstance(order, str)
+    return PlanFile(
+        schema=content.schema,
+        version=content.version,
+        graph=content.graph,
+        cluster=content.cluster,
+        made_for=Conditions(runtime=(IDEAL.with_knobs(order=order) if by_rule and order else IDEAL).name),
+        plan=PlanSection(**given | ({"order": ""} if by_rule else {})),
+        found=PlacerSection(found.placer, found.seed, found.simulations),
+        predicted=content.predicted,
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.plans.conditions import Conditions
 from envs.plans.plan import Order, Plan
 from graphs.problem import Problem
 
@@ -22,6 +23,7 @@ class PlacerResult:
     simulations: int = 0  # how many it took
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, seconds of the objective) at each better one
     notes: tuple[str, ...] = ()  # sentences for who reads a report, such as what a search had to leave out
+    made_for: Conditions | None = None  # what the plan is made for, if that is known
 
     @classmethod
     def of_units(

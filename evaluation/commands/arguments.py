@@ -134,7 +134,7 @@ TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions,
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "precision": AUTO, "batch": None, "training": True, "cost_model": AUTO,
-    "order": AUTO, "runtime": AUTO, "host": AUTO, "reserve": "none", "objective": "step-time", "micro_batches": None,
+    "order": AUTO, "runtime": AUTO, "host": AUTO, "reserve": AUTO, "objective": "step-time", "micro_batches": None,
     "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None, "plans": None, "data": "",
     "seed": 0, "limit": 600, "chart": None, "trace": None, "device": "cpu",
 }  # fmt: skip

@@ -13,13 +13,12 @@ from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, ti
 from evaluation.commands.charts import PLAN, check_charts, draw_steps
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import check_readable, check_writable
+from graphs.foundation.files import check_writable
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from envs.files.plan_file import SavedPlan
     from evaluation.commands.arguments import (
         ClusterLike,
         GraphLike,
@@ -159,13 +158,16 @@ def show(
         cluster: the cluster of that plan.
 
     """
+    from evaluation.commands.given_plans import as_made, read_given
     from evaluation.tables.graph_summary import GraphSummary
+    from graphs.files.graph_source import graph_source
     from graphs.files.load import load_graph
 
     check_charts(draw, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
         raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with `draw=FILE`")
-    loaded = load_graph(graph, groups=tied_into(groups))
+    precision = as_made({}, None if plan is None else read_given(plan)).get("precision", AUTO)
+    loaded = load_graph(graph_source(graph).in_precision(precision), groups=tied_into(groups))
     if draw is not None:
         from envs.costs.costs import costs_of
         from evaluation.drawing.graph_plots import save_drawing  # with matplotlib and Bokeh, a second to import
@@ -317,12 +319,13 @@ def simulate(
         cluster: a cluster file or a preset, as `place` takes it.
         groups: the number of op groups that the plan was made for, which only plan files before version 4 need.
         optimizer: whose state occupies memory, as `place` takes it.
-        precision: that of training, as `place` takes it.
+        precision: that of training, as `place` takes it; without it, what the plan was made for. So are optimizer, cost
+            model, runtime and reserve.
         batch: samples of a step, as `place` takes it; the plan may be one for another batch of the same model.
         training: the plan is for a training step; without it, for a forward pass.
         micro_batches: equal parts of the batch that follow one another, in place of those of the plan.
         cost_model: what ops cost, as `place` takes it.
-        runtime: how the plan is run, as `place` takes it.
+        runtime: how the plan is run, as `place` takes it; of another than it was made for, both times are shown.
         order: the rule to simulate the plan under; without it, the plan's own, and the runtime's if it has none.
         host: what it costs to issue ops, as `place` takes it.
         reserve: memory that tensors cannot have, as `place` takes it.
@@ -330,22 +333,21 @@ def simulate(
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` to zoom into and to ask, with memory on the same axis.
-        against: a second plan for the same graph and cluster, which the chart shows below the other.
+        against: a second plan for the same graph and cluster, which the chart shows below the other, run likewise.
         splits: a chart to write of what the plan divides each weight and activation by: `*.png`, `*.svg` or `*.html`.
 
     """
-    from envs.files.plan_file import SavedPlan
     from envs.files.trace import save_trace
+    from evaluation.commands.given_plans import options_for, read_given, simulated
 
     check_writable(trace, endings=TRACES, inputs=[graph, plan, cluster])
     check_charts(gantt, splits, inputs=[graph, plan, cluster, against])
     if against is not None and gantt is None:
         raise InputError("`against` is a second plan in a chart; name the chart, too, with `gantt=FILE`")
     plans = [plan] if against is None else [plan, against]
-    saved = [_read(each) for each in plans]  # refused here if one is damaged, before a model is captured
-    if options["groups"] == AUTO and not any(isinstance(each, SavedPlan) and each.is_of_groups for each in saved):
-        options["groups"] = None
-    placed, *others = [_simulated(graph, each, cluster, objective, options) for each in saved]
+    saved = [read_given(each) for each in plans]  # refused here if one is damaged, before a model is captured
+    options = options_for(saved, options)
+    placed, *others = [simulated(graph, each, cluster, objective, options) for each in saved]
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
     if gantt is not None:
@@ -356,39 +358,3 @@ def simulate(
 
         save_split_chart(split_rows(placed.problem, placed.plan), Path(splits))
     return placed.with_robustness() if robust else placed
-
-
-def _read(plan: PlanLike) -> PlanLike | SavedPlan:
-    """What a plan file says, if it is one."""
-    from envs.files.plan_file import read_plan
-
-    if not isinstance(plan, str | Path):
-        return plan
-    check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
-    return read_plan(Path(plan))
-
-
-def _simulated(
-    graph: GraphLike, plan: PlanLike | SavedPlan, cluster: ClusterLike, objective: str, options: PlanOptions
-) -> SimulatedPlan:
-    """A plan, or one that was read, for the graph with the batch that is asked for, or else with its own."""
-    from envs.files.plan_file import SavedPlan
-    from evaluation.commands.problems import problem_of
-    from evaluation.comparing.simulated_plan import SimulatedPlan
-
-    problem = problem_of(graph, cluster, objective=objective, **of_problem(options))
-    if not isinstance(plan, SavedPlan):
-        found = plan
-    elif options["batch"] is None or plan.is_for(problem):
-        found = plan.of(problem)
-    else:
-        own = options.copy()
-        own["batch"] = None
-        found = plan.of(problem_of(graph, cluster, **of_problem(own)))
-    rule = "" if options["order"] == AUTO else options["order"]
-    placed = SimulatedPlan.of(problem, found, order=rule, micro_batches=options["micro_batches"])
-    if placed.plan.is_placement:
-        return placed
-    # parts of the batch, of whose costs the exact law is asked for here
-    problem = problem_of(graph, cluster, objective=objective, with_law=True, **of_problem(options))
-    return SimulatedPlan.of(problem, found, order=rule, micro_batches=options["micro_batches"])

@@ -81,7 +81,8 @@ def asked_problems(
         check_optimizer(optimizer)
     if batch is not None:
         check_samples(batch)
-    reserve = reserve_of(options.get("reserve", "none"))
+    reserved = options.get("reserve", AUTO)
+    reserve = None if reserved == AUTO else reserve_of(reserved)
     minimised = objective_of(objective).loaded()
     check_cost_model(cost_model)
     runtime = asked_runtime(options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO))

@@ -98,6 +98,11 @@ def _measured(
     from envs.running.ways import check_model
     from evaluation.measuring.measured_plan import MeasuredPlan
 
+    if precision := planned.problem.graph.captured_in:
+        raise InputError(
+            f"this plan is for training in {precision}, and a model is run in the types that its own code says: let "
+            "that cast it, and plan it without `precision`"
+        )
     check_model(training, planned.problem, planned.plan, devices[0])
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with Workers(devices) as workers:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evaluation.commands.arguments import AUTO, as_declared, in_full
+from evaluation.commands.arguments import AUTO, as_declared, in_full, of_problem
 from graphs.foundation.code_in_files import code_allowed
 from graphs.foundation.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import device, nn
 
     from envs.plans.plan import Plan
-    from evaluation.commands.arguments import ClusterLike, GraphLike, PlanLike
+    from evaluation.commands.arguments import ClusterLike, GraphLike, PlanLike, PlanOptions
     from evaluation.comparing.simulated_plan import SimulatedPlan
     from graphs.op_graph import Call
     from graphs.problem import Problem
@@ -80,6 +80,7 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     """The problem and the plan that are meant."""
     from envs.files.plan_file import read_plan
     from envs.plans.placer_result import PlacerResult
+    from evaluation.commands.given_plans import as_made
     from evaluation.commands.problems import problem_of
     from evaluation.comparing.simulated_plan import SimulatedPlan
 
@@ -95,7 +96,8 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     saved = read_plan(plan) if isinstance(plan, Path) else None  # refused here if it is damaged
     groups = AUTO if saved is not None and saved.is_of_groups else None
     given = as_declared("graph", graph, "GraphLike"), as_declared("cluster", cluster, "ClusterLike")
-    problem = problem_of(*given, groups=groups, batch=as_declared("batch", batch, "int | None"))
+    options: PlanOptions = {"groups": groups, "batch": as_declared("batch", batch, "int | None")}
+    problem = problem_of(*given, **of_problem(as_made(options, plan if saved is None else saved)))
     found = plan if saved is None else saved.of(problem)
     decided = found.plan if isinstance(found, PlacerResult) else found
     decided.check(problem)

@@ -19,6 +19,7 @@ from envs.files.plan_file import load_plan, save_plan
 from envs.files.plan_sections import ScheduleSection
 from envs.objectives import evaluate_objective
 from envs.orders import order_name
+from envs.plans.conditions import Conditions
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY
@@ -27,7 +28,7 @@ from envs.simulation.robustness import Robustness, robustness
 from envs.simulation.simulator import LaidOut, simulate
 from envs.simulation.step_shares import StepShares
 from envs.timelines.timeline import Timeline
-from evaluation.records.formatting import memory, worth
+from evaluation.records.formatting import memory, seconds, worth
 from evaluation.records.printed import Shown
 from evaluation.records.record import Record
 from evaluation.records.step_errors import timing_remarks
@@ -37,8 +38,10 @@ from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.foundation.plain_text import printable
 from graphs.foundation.progress import waiting
 from graphs.problem import Problem
-from graphs.runtime import PROGRAM, order_spec
+from graphs.runtime import PROGRAM
 from placers.contract.placer import Placer, as_result
+
+_OF_STEPS = ("runtime", "cost_model")  # what decides what a step takes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,25 +53,29 @@ class SimulatedPlan(Shown):
     timeline: Timeline
     search_seconds: float = 0.0  # wall clock of the placer
     robustness: Robustness | None = None  # under noise and without contention, if computed
+    seconds_as_made: float | None = None  # step time of the plan as it was made for, if that is another runtime or cost
+    # model than the problem's
 
     @classmethod
     def of(
         cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0, *,
-        order: str = "", micro_batches: int | None = None,
+        own_order: bool = True, micro_batches: int | None = None,
     ) -> SimulatedPlan:  # fmt: skip
         """Simulate a plan, or that in a file.
 
-        `order` is a rule in place of the plan's own order, and `micro_batches` are in place of the plan's own: notes
-        say so. Raises InputError if it is not a plan for this problem.
+        Without its own order it is run under the problem's rule, and `micro_batches` are in place of the plan's own:
+        notes say so. Raises InputError if it is not a plan for this problem.
         """
         if isinstance(plan, Path | str):
             plan = load_plan(Path(plan), problem)
         result = PlacerResult(plan) if isinstance(plan, Plan) else plan
-        if order:
-            result = _reordered(problem, result, order)
+        made = problem if result.made_for is None else result.made_for.steps_as(problem)
+        as_made = None if made is problem else _step_seconds(made, result.plan)
+        if not own_order:
+            result = _by_rule(problem, result)
         if micro_batches is not None:
             result = _in_micro_batches(result, micro_batches)
-        return cls(problem, result, simulate(problem, result.plan), search_seconds)
+        return cls(problem, result, simulate(problem, result.plan), search_seconds, seconds_as_made=as_made)
 
     @classmethod
     def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> SimulatedPlan:
@@ -79,20 +86,25 @@ class SimulatedPlan(Shown):
         with waiting(f"{placer.name} on {problem.name}"):
             found = placer.place(problem, seed=seed, budget=budget)
         search_seconds = time.perf_counter() - started
-        return cls.of(problem, as_result(found, placer.name, seed), search_seconds)
+        placed = cls.of(problem, as_result(found, placer.name, seed), search_seconds)
+        return replace(placed, result=replace(placed.result, made_for=placed.conditions))
 
     @property
     def plan(self) -> Plan:
         """What is decided."""
         return self.result.plan
 
+    @property
+    def conditions(self) -> Conditions:
+        """How it is simulated, in words."""
+        return Conditions.of(self.problem)
+
     @cached_property
     def program_seconds(self) -> float:
         """The step time of the same plan with ops in PyTorch's own order; passes keep theirs."""
         if self.timeline.order == PROGRAM:
             return self.timeline.step_seconds
-        laid = LaidOut.of(self.problem, replace(self.plan, order=PROGRAM))
-        return float(laid.simulator().seconds(laid.placement[None])[0])
+        return _step_seconds(self.problem, replace(self.plan, order=PROGRAM))
 
     def with_robustness(self) -> SimulatedPlan:
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
@@ -121,6 +133,7 @@ class SimulatedPlan(Shown):
             max_load=1e3 * value if value is not None and problem.objective.name == "max-load" else None,
             cost_model=timing(problem),
             timing_remarks=tuple(timing_remarks(problem)),
+            conditions=self.conditions,
             order=self.timeline.order,
             program_seconds=self.program_seconds,
             micro_batches=self.plan.schedule.micro_batches,
@@ -134,8 +147,20 @@ class SimulatedPlan(Shown):
             robust_seconds=None if found is None else found.median_seconds,
             worst_seconds=None if found is None else found.worst_seconds,
             free_seconds=None if found is None else found.free_seconds,
-            notes=self.result.notes,
+            notes=(*self.result.notes, *self._as_made()),
         )
+
+    def _as_made(self) -> list[str]:
+        """A sentence on what a step takes as the plan was made for, where that is not as it is simulated."""
+        if self.seconds_as_made is None or self.result.made_for is None:
+            return []
+        both = self.conditions, self.result.made_for
+        other = [key for key in _OF_STEPS if getattr(both[1], key) not in ("", getattr(both[0], key))]
+        here, made = (" and ".join(f"`{getattr(each, key)}`" for key in other) for each in both)
+        return [
+            f"{seconds(self.timeline.step_seconds)} under {here}; the plan was made for {made}, where it takes "
+            f"{seconds(self.seconds_as_made)}."
+        ]
 
     @property
     def _replicas(self) -> tuple[int, ...]:
@@ -206,9 +231,13 @@ def _in_micro_batches(result: PlacerResult, count: int) -> PlacerResult:
     return replace(result, plan=changed, notes=(*result.notes, note))
 
 
-def _reordered(problem: Problem, result: PlacerResult, order: str) -> PlacerResult:
-    """A plan under another rule, with a note if it had an order of its own."""
-    own, order = result.plan.order, order_spec(order)
-    notes = [f"Simulated in the order {order}, not in the plan's own, {order_name(problem, own)}."]
-    said = notes if own and own != order else []
-    return replace(result, plan=replace(result.plan, order=order), notes=(*result.notes, *said))
+def _by_rule(problem: Problem, result: PlacerResult) -> PlacerResult:
+    """A plan under the rule of the problem, with a note if it had an order of its own."""
+    rule, own = (order_name(problem, order) for order in ("", result.plan.order))
+    said = [f"Simulated in the order {rule}, not in the plan's own, {own}."] if own != rule else []
+    return replace(result, plan=replace(result.plan, order=""), notes=(*result.notes, *said))
+
+
+def _step_seconds(problem: Problem, plan: Plan) -> float:
+    laid = LaidOut.of(problem, plan)
+    return float(laid.simulator().seconds(laid.placement[None])[0])

@@ -58,7 +58,9 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     graph: str  # fingerprint
     cluster: str  # fingerprint
     devices: tuple[int | tuple[int, ...], ...]  # (units,) indices of the cluster's devices, of replicas several
-    order: str | tuple[float, ...] = ""  # a rule, or numbers: (units,), or (ops,) where those of a unit differ
+    order: str | tuple[float, ...] = (
+        ""  # the plan's own: numbers, (units,), or (ops,) if those of a unit differ; or a rule
+    )
     stages: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise, where the schedule says them
     schedule: ScheduleSection | msgspec.UnsetType = msgspec.UNSET  # where it has more than stages
     mesh: Mesh | msgspec.UnsetType = msgspec.UNSET
@@ -77,9 +79,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
             graph=problem.graph.fingerprint,
             cluster=problem.cluster.fingerprint,
             devices=tuple(each[0] if len(each) == 1 else each for each in by_unit),
-            order=(plan.order or problem.runtime.order)
-            if isinstance(plan.order, str)
-            else _by_unit(plan.order, problem),
+            order=plan.order if isinstance(plan.order, str) else _by_unit(plan.order, problem),
             stages=_by_unit(stages, problem) if stages else msgspec.UNSET,
             schedule=ScheduleSection.of(plan.schedule) or msgspec.UNSET,
             mesh=plan.mesh or msgspec.UNSET,
@@ -107,6 +107,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
                     named_in_file(rule)
         with located(f"{what} is damaged"):
             order = self.order if isinstance(self.order, str) else _by_op(self.order, problem, "its order is")
+            order = "" if order == problem.runtime.order else order  # earlier files have the problem's rule there
             stages = () if self.stages is msgspec.UNSET else _by_op(self.stages, problem, "its stages are")
             mesh = () if self.mesh is msgspec.UNSET else self.mesh
             of_ops = tuple(devices[unit] for unit in unit_of)

@@ -128,12 +128,14 @@ class LoadedGraph:
     def in_precision(self, word: str) -> LoadedGraph:
         """With products in TF32. Raises InputError for other types of tensors than the graph has."""
         asked = precision_named(word)
+        if word == self.loaded.captured_in:
+            return self
         if asked.tensors or asked.autocast:
             raise InputError(
                 f"{self.name}: a graph keeps the types of tensors that it was captured with; give `precision={word!r}` "
                 "with its model, or to the verb that captures it: `placelab capture MODEL --precision bf16 --out FILE`"
             )
-        return replace(self, loaded=in_precision(self.loaded, asked))
+        return replace(self, loaded=in_precision(self.loaded, word))
 
     def module(self) -> nn.Module:
         """The names that the graph has of it. Raises InputError for a graph without."""
@@ -180,7 +182,7 @@ class _Model(ABC):
             traced.warn_of_eval()
         forward = traced.build()
         check_precision(forward, self.precision)
-        return in_precision(training_step(forward) if training else forward, asked)
+        return in_precision(training_step(forward) if training else forward, self.precision)
 
 
 @dataclass(frozen=True)

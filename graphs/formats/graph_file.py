@@ -64,6 +64,7 @@ OpRef = Position | str
 EdgeEntry = Annotated[list[Position | Amount | str], msgspec.Meta(min_length=2, max_length=3)]
 PhaseName = Literal["forward", "backward", "update", "refresh"]
 PHASES: tuple[PhaseName, ...] = ("forward", "backward", "update", "refresh")  # by number
+_OF_ALL = ("gradient_precision", "captured_in", "master_weights")  # what files and graphs say alike
 
 
 class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -118,6 +119,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     weight_names: list[str] = []  # of the parameters in their model
     weight_precisions: list[str] = []  # as of nodes
     gradient_precision: str = ""
+    captured_in: str = ""  # the precision that was asked for
     master_weights: bool = False  # whether optimizers keep copies in single precision
     frozen: list[Position] = []  # positions in `weights`
     batch: BatchSection | None = None
@@ -184,8 +186,7 @@ def _content(graph: OpGraph) -> GraphFile:
         weight_uses=graph.weight_uses.tolist(),
         weight_names=list(graph.weight_names),
         weight_precisions=list(graph.weight_precisions),
-        gradient_precision=graph.gradient_precision,
-        master_weights=graph.master_weights,
+        **{key: getattr(graph, key) for key in _OF_ALL},
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
         held=_held(graph),
@@ -283,8 +284,7 @@ def _graph(content: GraphFile) -> OpGraph:
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         precisions=tuple(node.precision for node in nodes),
         weight_precisions=tuple(content.weight_precisions),
-        gradient_precision=content.gradient_precision,
-        master_weights=content.master_weights,
+        **{key: getattr(content, key) for key in _OF_ALL},
         batch_law=_batch_law(content, index),
         held=_held_tensors(content, index),
         signatures=_signatures(content, index),

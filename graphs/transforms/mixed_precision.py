@@ -79,8 +79,14 @@ def check_precision(graph: OpGraph, word: str) -> None:
         )
 
 
-def in_precision(graph: OpGraph, asked: Precision) -> OpGraph:
-    """The graph of a model whose tensors have their types already, with its products, gradients and updates."""
+def in_precision(graph: OpGraph, word: str) -> OpGraph:
+    """The graph of a model whose tensors have their types already, with its products, gradients and updates.
+
+    Raises InputError for an unknown word.
+    """
+    asked = precision_named(word)
+    if word != AS_IT_IS:
+        graph = replace(graph, captured_in=word)
     if asked.products != SINGLE:
         own = graph.precisions or (SINGLE,) * len(graph)
         changes = graph.flops > 0

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs.files.plan_file import load_plan, save_plan
+from envs.plans.conditions import Conditions
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
@@ -52,7 +53,8 @@ def test_a_saved_plan_is_loaded_as_it_was(tmp_path: Path, names: list[str], data
     problem = named(*names)
     per_unit = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
     saved(problem, per_unit, tmp_path / "a.plan.json")
-    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7, order=problem.runtime.order)
+    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7)
+    expected = replace(expected, made_for=Conditions.of(problem))
     assert load_plan(tmp_path / "a.plan.json", problem) == expected
 
 
@@ -89,7 +91,7 @@ def test_an_order_may_be_written_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "a.plan.json"
 
     def order(said: object) -> object:
-        return load_plan(written(path, {"": "gpu:0"}, order=said), problem).plan.order
+        return load_plan(written_as(path, {"placement": {"": "gpu:0"}, "order": said}, version=6), problem).plan.order
 
     assert order({"": 1, "a/y": -2.5}) == (1.0, -2.5, 1.0)
     assert order({"": 1, "b": 3}) == (1.0, 1.0, 3.0)
@@ -180,8 +182,8 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
         load_plan(path, problem)
     with pytest.raises(InputError, match="unknown key 'colour'"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
-    with pytest.raises(InputError, match="version 6, this placelab reads versions 1, 2, 3, 4 and 5"):
-        load_plan(written_as(path, {"placement": {"": "gpu:0"}}, version=6), problem)
+    with pytest.raises(InputError, match="version 7, this placelab reads versions 1, 2, 3, 4, 5 and 6"):
+        load_plan(written_as(path, {"placement": {"": "gpu:0"}}, version=7), problem)
     with pytest.raises(InputError, match="unknown key 'mesh'"):
         load_plan(written_as(path, {"placement": {"": "gpu:0"}, "mesh": [2]}), problem)
     with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
@@ -201,7 +203,7 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / "a.plan.json").read_text()
         == f"""{{
   "schema": "placelab.plan",
-  "version": 4,
+  "version": 6,
   "graph": {{
     "name": "toy",
     "fingerprint": "{problem.graph.fingerprint}"
@@ -210,12 +212,15 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
     "name": "toy2",
     "fingerprint": "{problem.cluster.fingerprint}"
   }},
+  "made_for": {{
+    "runtime": "ideal",
+    "cost_model": "roofline"
+  }},
   "plan": {{
     "placement": {{
       "a": "gpu:0",
       "b": "gpu:1"
-    }},
-    "order": "longest_path"
+    }}
   }},
   "found": {{
     "placer": "by hand",
@@ -239,8 +244,10 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
     path, problem = tmp_path / "a.plan.json", Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
     saved(problem, [0, 1], path)
     content = json.loads(path.read_text())
-    decision, found = content.pop("plan"), content.pop("found")
-    expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7, order="longest_path")
+    decision, found = content.pop("plan") | {"order": "program"}, content.pop("found")
+    del content["made_for"]
+    expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7)
+    expected = replace(expected, made_for=Conditions(runtime="ideal:order=program"))
     for several in ({"": ["gpu:0"]}, {"": 1}):
         path.write_text(json.dumps(content | {"plan": decision | {"placement": several}, "version": 3}))
         with pytest.raises(InputError, match="expected a text, got "):
@@ -250,7 +257,7 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
         load_plan(path, problem)
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 3}))
     assert load_plan(path, problem) == expected
-    expected = replace(expected, plan=replace(expected.plan, order="fifo"))
+    expected = replace(expected, made_for=Conditions(runtime="ideal:order=fifo"))
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
     with pytest.raises(InputError, match="unknown key 'order'"):
         load_plan(path, problem)

@@ -23,7 +23,7 @@ from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.transforms.mixed_precision import in_precision, precision_named
+from graphs.transforms.mixed_precision import in_precision
 from tests.oracle.toys import toy_cluster
 
 TWO_TOWERS = f"{Path(__file__).parents[1] / 'fixtures' / 'user_module.py'}:two_towers"
@@ -353,6 +353,6 @@ def test_a_missing_or_damaged_profile_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_profile_says_nothing_of_products_in_tf32(captured: CapturedCalls, measured: Path) -> None:
-    graph = in_precision(captured.graph, precision_named("tf32"))
+    graph = in_precision(captured.graph, "tf32")
     with pytest.raises(InputError, match=r"towers\.profile\.json does not say how long products take in TF32"):
         timed(Problem(graph, toy_cluster(2)), f"profiled:file={measured}")

@@ -94,7 +94,7 @@ def test_a_plan_with_a_split_survives_in_a_file(tmp_path: Path, mesh: Mesh, seed
     save_plan(PlacerResult(given, "by hand", 0, 0), here, simulate(here, given), path)
     assert load_plan(path, here).plan == given
     content = json.loads(path.read_text())
-    assert content["version"] == 5
+    assert content["version"] == 6
     assert content["plan"]["mesh"] == [list(axis) if isinstance(axis, tuple) else axis for axis in mesh]
     content["plan"]["split"]["mm0.grad"] = ["q"]
     path.write_text(json.dumps(content))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from envs.files.plan_file import load_plan, read_plan, save_plan
 from envs.files.plan_sections import ScheduleSection
+from envs.plans.conditions import Conditions
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import AllReduce, Recomputing, Schedule, Sharing, Update
@@ -69,7 +70,7 @@ def grouped(problem: Problem, groups: Ints) -> Problem:
 def test_a_whole_plan_survives_in_whatever_groups_its_ops_are_tied(tmp_path: Path, case: tuple[Problem, Plan]) -> None:
     problem, plan = case
     path = tmp_path / "a.plan.json"
-    result = PlacerResult(plan, "by hand", 3, 7)
+    result = PlacerResult(plan, "by hand", 3, 7, made_for=Conditions(runtime="ideal", cost_model="roofline"))
     number: dict[object, int] = {}
     where = list(zip(plan.devices, plan.schedule.stages or plan.devices, strict=True))
     together = grouped(problem, np.array([number.setdefault(each, len(number)) for each in where]))
@@ -87,6 +88,7 @@ def test_a_plan_of_few_groups_is_one_of_many_and_of_none(tmp_path: Path) -> None
     few, many, none = (Problem(each, toy_cluster(3)) for each in (tie_ops(graph, 4), tie_ops(graph, 16), graph))
     order = np.random.default_rng(0).random(60)
     result = PlacerResult.of_units(few, [0, 1, 2, 0], "by hand", 0, order=order)
+    result = replace(result, made_for=Conditions.of(few))
     save_plan(result, few, PREDICTED, path)
     assert [load_plan(path, each) for each in (few, many, none)] == [result] * 3
     assert json.loads(path.read_text())["graph"]["fingerprint"] == graph.fingerprint

@@ -18,6 +18,7 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import with_micro_batches
+from evaluation.records.formatting import seconds
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import DoesNotFitError, InputError
@@ -193,12 +194,14 @@ def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Pat
         placed = placelab.place(graph, placer="round_robin", order=order, out=plan, **given)
         steps[order] = placed.timeline.step_seconds
         assert placed.problem.runtime.order == order
-        assert placelab.simulate(graph, plan, **given).timeline.step_seconds == steps[order], "the plan's own"
+        found = placelab.simulate(graph, plan, cluster="p100x2")
+        assert found.timeline.step_seconds == steps[order], "as it was made for"
     assert len(set(steps.values())) > 1
     again = placelab.simulate(graph, plan, order="fifo", **given)
     assert again.timeline.step_seconds == steps["fifo"]
-    assert "Simulated in the order fifo, not in the plan's own, longest_path." in to_text(again)
-    assert "not in the plan's own" not in to_text(placelab.simulate(graph, plan, order="longest-path", **given))
+    both = f"{seconds(steps['fifo'])} under `ideal:order=fifo`; the plan was made for `ideal`, where it takes"
+    assert f"{both} {seconds(steps['longest_path'])}." in " ".join(to_text(again).split())
+    assert "the plan was made for" not in to_text(placelab.simulate(graph, plan, order="longest-path", **given))
     numbers = Plan.of(again.plan.placement, order=np.arange(40))
     assert "not in the plan's own, given." in to_text(placelab.simulate(graph, numbers, order="fifo", **given))
     assert placed.record.order == "longest_path"
@@ -255,8 +258,8 @@ def test_a_plan_is_simulated_in_whatever_groups_it_was_found(graph: Path, tmp_pa
     placed = placelab.place(graph, cluster="p100x2", placer="round_robin", groups=5, runtime="ideal", out=plan)
     choices: list[dict[str, Any]] = [{}, {"groups": None}, {"groups": 5}]
     for given in choices:
-        again = placelab.simulate(graph, plan, cluster="p100x2", runtime="ideal", **given)
-        assert again.plan == replace(placed.plan, order="longest_path")
+        again = placelab.simulate(graph, plan, cluster="p100x2", **given)
+        assert again.plan == placed.plan
         assert again.timeline.step_seconds == placed.timeline.step_seconds
     other = placelab.simulate(graph, placed.result, cluster="p100x2", runtime="ideal")
     assert other.record.step_seconds == again.record.step_seconds
@@ -268,7 +271,7 @@ def test_a_plan_is_simulated_in_whatever_groups_it_was_found(graph: Path, tmp_pa
 WHOLE = {
     "schema": "placelab.plan", "version": 4,
     "plan": {
-        "placement": {"": ["gpu:0", "gpu:1"]}, "order": "longest_path",
+        "placement": {"": ["gpu:0", "gpu:1"]},
         "schedule": {"micro_batches": 2, "order": "gpipe"},
     },
 }  # fmt: skip
@@ -348,6 +351,8 @@ def test_a_plan_file_of_groups_is_read_with_as_many(graph: Path, tmp_path: Path)
         "plan": {"placement": {"": "gpu:1"}, "order": "fifo"},
     }  # fmt: skip
     plan.write_text(json.dumps(content))
-    assert placelab.simulate(graph, plan, cluster="p100x2").plan == Plan.of([1] * len(tied), order="fifo")
+    placed = placelab.simulate(graph, plan, cluster="p100x2")
+    assert placed.plan == Plan.of([1] * len(tied))
+    assert placed.problem.runtime.order == "fifo"
     with pytest.raises(InputError, match="but with other ops, costs or `groups`"):
         placelab.simulate(graph, plan, cluster="p100x2", groups=5)

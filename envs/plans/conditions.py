@@ -1,0 +1,62 @@
+"""Conditions: how plans of a problem are run and what times their ops, in words: what a plan is made for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from envs.costs.costs import timed, timing
+from graphs.foundation.code_in_files import named_in_file
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from graphs.reserve import reserve_in
+from graphs.runtime import Runtime, runtime_of
+
+
+class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What a plan is made for in addition to a graph and a cluster, each as the verbs' flag of the name has it.
+
+    What is empty is not said.
+    """
+
+    runtime: str = ""  # how plans are run, with knobs: order and host (`graphs.runtime`)
+    precision: str = ""  # that of training (`graphs.transforms.mixed_precision`)
+    cost_model: str = ""
+    optimizer: str = ""
+    reserve: str = ""  # memory of each GPU that tensors cannot have (`graphs.reserve`)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Conditions:
+        """Those of a problem. Raises InputError as `timing`."""
+        graph = problem.graph
+        return cls(
+            runtime=_named(problem.runtime),
+            precision=graph.captured_in,
+            cost_model="" if problem.op_seconds is not None and not problem.timed_by else timing(problem),
+            optimizer=problem.optimizer if graph.is_training else "",
+            reserve=reserve_in(problem.cluster),
+        )
+
+    def steps_as(self, problem: Problem) -> Problem:
+        """The problem with the runtime and the cost model of these, which decide what a step takes.
+
+        It is the same object if it has them already. Raises InputError for a runtime or a cost model that there is not.
+        """
+        runtime = runtime_of(self.runtime) if self.runtime else problem.runtime
+        found = problem if runtime == problem.runtime else replace(problem, runtime=runtime)
+        return found if self.cost_model in ("", timing(problem)) else timed(found, self.cost_model)
+
+    def check_no_code(self) -> None:
+        """Raise InputError for code that conditions in a file name, unless the user allows it (`named_in_file`)."""
+        named_in_file(self.cost_model)
+        if self.runtime:
+            named_in_file(runtime_of(self.runtime).order)
+
+
+def _named(runtime: Runtime) -> str:
+    """The name of a runtime; "" for one that was made otherwise than by its name."""
+    try:
+        return runtime.name if runtime_of(runtime.name) == runtime else ""
+    except InputError:
+        return ""
