@@ -5,6 +5,9 @@ down to 1 / 2.25 of the products that are counted (Lavin and Gray, "Fast algorit
 CVPR 2016): in the forward pass and for gradients of inputs, but in single precision only, since tensor cores compute
 the products themselves.
 
+`.unaligned`: products in half precision of matrices whose rows are no multiple of 16 bytes, such as those of GPT-2's
+50,257 words, which tensor cores do not read as they are ("Matrix Multiplication Background", NVIDIA).
+
 `.wide`: softmax over more than 1024 elements, which PyTorch reads more than once (`softmax_warp_forward` of
 aten/src/ATen/native/cuda/PersistentSoftmax.cuh keeps up to 1024 in registers).
 """
@@ -16,12 +19,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from graphs.op_graph import RECOMPUTED, OpGraph
-from graphs.precision import SINGLE
+from graphs.precision import BYTES, SINGLE
 from graphs.signatures import Signature
 
 CONVOLUTION = "aten.convolution"
+PRODUCTS = ("aten.mm", "aten.addmm")
 SOFTMAX = ("aten._softmax", "aten._log_softmax")
-WINOGRAD, WIDE = ".winograd", ".wide"  # the ends of kinds of forward ops
+WINOGRAD, UNALIGNED, WIDE = ".winograd", ".unaligned", ".wide"  # the ends of kinds of forward ops
+ALIGNED = 8  # elements in half precision: a row of them is a multiple of 16 bytes
 WIDEST = 1024  # elements of a softmax that are read once
 BACKWARD = (".grad", ".grad_weight")  # the ends of kinds of backward ops
 
@@ -34,7 +39,10 @@ def kernel_kinds(graph: OpGraph) -> tuple[str, ...]:
     forward = np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))
     for op, number in enumerate(graph.signatures.of[forward].tolist()):
         end = ends[number] if number >= 0 else ""
-        if end == WINOGRAD and (kinds[op].endswith(BACKWARD[1]) or "".join(graph.precisions[op : op + 1]) != SINGLE):
+        precision = "".join(graph.precisions[op : op + 1])
+        if end == WINOGRAD and (kinds[op].endswith(BACKWARD[1]) or precision != SINGLE):
+            continue
+        if end == UNALIGNED and BYTES.get(precision) != BYTES["fp16"]:
             continue
         if end:
             function = graph.signatures.distinct[number].function
@@ -46,11 +54,13 @@ def listed_names(kind: str) -> Iterator[str]:
     """The kinds by which a kind may be listed: its own, then that of its forward op, each also without its end."""
     for name in (kind, kind.removesuffix(BACKWARD[0]).removesuffix(BACKWARD[1]).removesuffix(RECOMPUTED)):
         yield name
-        yield name.replace(WINOGRAD, "").replace(WIDE, "")
+        yield name.replace(WINOGRAD, "").replace(UNALIGNED, "").replace(WIDE, "")
 
 
 def _end(of: Signature) -> str:
     """What ends the kind of a forward op."""
+    if of.function in PRODUCTS:
+        return UNALIGNED if any(each.shape[-1] % ALIGNED for each in of.reads[-2:]) else ""
     if of.function in SOFTMAX and len(of.arguments) > 1:
         return WIDE if of.reads[0].shape[of.arguments[1]] > WIDEST else ""
     if of.function != CONVOLUTION or len(of.arguments) < 9:

@@ -189,6 +189,23 @@ def test_softmax_over_many_elements_is_wide(dimension: int, end: str) -> None:
     assert shares == [0.5 if end else 1.0, 0.3, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("words", "inner", "precision", "end"),
+    [(50257, 64, "fp16", ".unaligned"), (50257, 64, "bf16", ".unaligned"), (64, 50257, "fp16", ".unaligned"),
+     (50304, 64, "fp16", ""), (50257, 64, "", ""), (50257, 64, "tf32", "")],
+)  # fmt: skip
+def test_products_of_unaligned_rows_in_half_precision_are_apart(
+    words: int, inner: int, precision: str, end: str
+) -> None:
+    reads = tuple(Read(shape, "float16", shape) for shape in ((5, inner), (inner, words)))
+    product = Signature("aten.mm", reads, ((5, words),), "float16", ({"read": 0}, {"read": 1}))
+    kinds = ("aten.mm", "aten.mm.grad", "aten.mm.grad_weight")
+    of = kernel_kinds(replace(step_of(product, precision), kinds=kinds))
+    assert of == tuple(kind.replace("aten.mm", f"aten.mm{end}") for kind in kinds)
+    assert load_efficiencies("typical").of(of).arithmetic.tolist() == [0.7] * 3
+    assert load_efficiencies("measured").of(of, "v100-pcie").arithmetic.max() < (0.3 if end else 1)
+
+
 def test_where_no_class_lists_winograd_it_is_a_convolution() -> None:
     kinds = kernel_kinds(step_of(convolution()))
     typical = load_efficiencies("typical")

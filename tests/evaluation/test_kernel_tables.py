@@ -1,6 +1,7 @@
 """Kernel tables: their FLOP and bytes, what is fitted to them, and that the bundled file is made from them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,18 @@ def test_the_text_of_efficiencies_says_what_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_products_that_all_compute_longer_than_they_move_say_nothing_of_the_bandwidth() -> None:
+    sheet = device("v100-pcie")
+    kernels = [
+        Kernel(gpu="v100-pcie", kind="product", flops=flops, bytes=flops / 100, seconds=took, of_model=False)
+        for flops in np.geomspace(1e9, 1e11, 12)
+        for took in [flops / sheet.flops_per_second / 0.6]
+    ]
+    assert fitted(kernels, other=0.8).traffic == 0.8
+    moved = [replace(each, bytes=each.seconds * sheet.bytes_per_second * 0.5) for each in kernels]
+    assert fitted([*kernels, *(replace(each, flops=0.0) for each in moved)], other=0.8).traffic == 0.5
+
+
 @pytest.mark.skipif(not MEASURED.exists(), reason="set PLACELAB_MEASURED to the folder of measured kernels")
 def test_the_measured_efficiencies_are_made_from_the_tables() -> None:
     assert text(efficiencies(MEASURED)) == (BUNDLED / "measured.toml").read_text()

@@ -13,11 +13,11 @@ from evaluation.studies.measured.__main__ import Measured
 from evaluation.studies.measured.findings import Asked, Compared, VariantFindings, all_reduce_table
 from evaluation.studies.measured.models import model_of
 from evaluation.studies.measured.predictions import Prediction, Predictions, all_reduce, together
-from evaluation.studies.measured.questions import cluster_file, question, why_not
+from evaluation.studies.measured.questions import cluster_file, question, runtime, why_not
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
 from evaluation.studies.measured.variants import VARIANTS, Variant
 from graphs.cluster import GIB
-from graphs.devices.catalogue import device
+from graphs.devices.catalogue import catalogue, device
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -25,7 +25,7 @@ from graphs.foundation.errors import InputError
 PLAIN = Variant("as by default")
 TINY = {
     "id": "tiny-1", "source": "somebody", "use": "score", "kind": "gpt", "model": "tiny", "phase": "step",
-    "precision": "fp32", "optimizer": "adam", "layers": 2, "hidden": 16, "heads": 2, "sequence": 8, "vocabulary": 32,
+    "precision": "fp32", "optimizer": "adam", "layers": 2, "hidden": 16, "heads": 2, "sequence": 8, "vocabulary": 128,
     "tied": "yes", "global_batch": 8, "gpu": "Tesla_P4", "seconds": 1.0,
 }  # fmt: skip
 
@@ -47,12 +47,47 @@ def test_a_plan_is_said_by_its_degrees_and_blocks_do_not_count_embedding_and_hea
     assert said.placer == (
         "parallel:dp=2,tp=4,pp=4,micro_batches=4,recompute=true,order=early_backward_a,layers=4+7+7+6"
     )
-    assert said.model == "transformer:layers=24,width=16,heads=2,sequence=8,vocabulary=32,tied=true,batch=64"
+    assert said.model == "transformer:layers=24,width=16,heads=2,sequence=8,vocabulary=128,tied=true,batch=64"
     assert (said.optimizer, said.precision, said.training) == ("adam", "fp32", True)
     assert question(row(layers=26, pp=2, gpus=2, stage_layers="14 14")).placer.endswith("order=early_backward_a")
     interleaved = row(pp=2, vp=2, gpus=2, micro_batches=4, schedule="interleaved 1f1b")
     assert question(interleaved).placer == "parallel:dp=1,pp=2,micro_batches=4,interleaved=2,order=interleaved"
     assert not question(row(phase="forward")).training
+
+
+def test_steps_of_vtrain_on_one_server_run_without_recomputation() -> None:
+    few, many = (row(source=FITTED, recompute="full", gpus=gpus, dp=gpus, global_batch=64) for gpus in (8, 16))
+    assert "recompute" not in question(few).placer
+    assert "recompute=true" in question(many).placer
+
+
+def test_the_vocabulary_is_padded_by_megatron_but_where_products_are_as_slow_as_unaligned_ones() -> None:
+    def words(**changed: Any) -> str:
+        return question(row(vocabulary=50257, framework="Megatron-LM", **changed)).model.split("vocabulary=")[1][:5]
+
+    assert words() == "50304"
+    assert words(tp=4, gpus=4) == "50688"
+    assert words(source=FITTED) == "50257"
+    assert question(row(vocabulary=50257)).model.split("vocabulary=")[1][:5] == "50257"
+
+
+@pytest.mark.parametrize(
+    ("framework", "how"),
+    [("Megatron-DeepSpeed", "megatron"), ("torchgpipe", "torch-pipelining"),
+     ("torchtitan torch.compile", "torch-pipelining:host=compiled")],
+)  # fmt: skip
+def test_rows_are_run_as_their_framework_runs_them(framework: str, how: str) -> None:
+    assert runtime(row(framework=framework)) == how
+
+
+def test_networks_that_are_not_said_are_those_of_the_servers(tmp_path: Path) -> None:
+    given = row(gpu="A100-SXM-80GB", gpus=16, gpus_per_node=8, dp=16, global_batch=16, intra_link="NVLink3")
+    said = (msgspec.structs.replace(given, inter_link=each) for each in ("RoCE/InfiniBand, not said", ""))
+    first, second = (msgspec.json.decode(cluster_file(each, PLAIN, tmp_path).read_bytes()) for each in said)
+    links = catalogue().links
+    assert first["network"]["cards"] == "device"
+    assert first["catalogue"]["links"]["between"] == msgspec.to_builtins(links["infiniband200"])
+    assert second["network"]["cards"] == "server"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +138,7 @@ def test_what_cannot_be_said_has_a_reason(changed: dict[str, Any], reason: str) 
     ],
 )
 def test_a_model_is_said_with_the_operations_of_its_framework(changed: dict[str, Any], knobs: str) -> None:
-    spec = "transformer:layers=2,width=16,heads=2,sequence=8,vocabulary=32,tied=true"
+    spec = "transformer:layers=2,width=16,heads=2,sequence=8,vocabulary=128,tied=true"
     assert model_of(row(**changed)) == (f"{spec},{knobs}" if knobs else spec)
     by_name.check("graphs.families", model_of(row(**changed)))
 
@@ -117,7 +152,7 @@ def test_stages_that_are_said_in_words_have_equally_many_blocks() -> None:
 def test_models_of_other_families_have_the_knobs_that_these_have() -> None:
     llama = {"kind": "llama", "ffn": 40, "kv_heads": 1, "attention": "flash (SDPA)", "activation": "swiglu"}
     sizes = "layers=2,width=16,heads=2,sequence=8"
-    assert model_of(row(**llama)) == f"llama:{sizes},inner=40,vocabulary=32,kv_heads=1,attention=sdpa"
+    assert model_of(row(**llama)) == f"llama:{sizes},inner=40,vocabulary=128,kv_heads=1,attention=sdpa"
     bert = row(
         kind="bert", dropout="0.1", notes="input ids all ones; BertForSequenceClassification: no vocabulary head"
     )

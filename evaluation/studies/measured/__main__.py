@@ -53,7 +53,7 @@ class Measured(Study):
     name = "measured"
     data: Path | None = None
     """The folder of the measured rows; without it nothing is predicted or compared."""
-    blocks: int = 6000
+    blocks: int = 6500
     """Rows that run more blocks of layers in a step, on all GPUs and of all micro-batches, are left out."""
     minutes: float = 20.0
     """Minutes after which no further rows are begun."""

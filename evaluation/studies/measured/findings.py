@@ -228,10 +228,10 @@ def _in_short(refused: str) -> str:
 
 
 def step_errors_of(found: Iterable[VariantFindings]) -> StepErrors:
-    """Of steps of one GPU, by GPU, at measured shares and with all else as it is by default."""
+    """Of steps of one GPU, by GPU, at measured shares and run as their frameworks do."""
     errors: StepErrors = {}
     for each in found:
-        if each.variant.place == MEASURED and not each.variant.device:
+        if each.variant.place == MEASURED:
             alone = VariantFindings(each.variant, [one for one in each.timed if one.row.gpus == 1])
             errors[MEASURED["cost_model"]] = {
                 gpu: StepError(len(of.values), round(of.size, 3), round(max(map(abs, of.values)), 3))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from envs.simulation.step_shares import StepShares
 from evaluation.commands.graph_verbs import place
-from evaluation.studies.measured.questions import cluster_file, question
+from evaluation.studies.measured.questions import cluster_file, question, runtime
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row
 from evaluation.studies.measured.variants import Variant
 from graphs.files.graph_source import graph_source
@@ -98,9 +98,10 @@ def _predicted(row: Row, variant: Variant, folder: Path) -> Prediction:
     try:
         graph = _graph(of.model, of.precision, of.training, row.micro_batches * row.dp > 1)
         placer = of.placer.replace("parallel:", f"parallel:all_reduce={variant.all_reduce},")
+        how = {**variant.place, "runtime": runtime(row)} if variant.as_run else variant.place
         placed = place(
             graph, cluster=cluster_file(row, variant, folder), placer=placer, budget=0, groups=None,
-            optimizer=of.optimizer, **variant.place,
+            optimizer=of.optimizer, **how,
         )  # fmt: skip
     except InputError as error:
         return replace(about, refused=str(error), took=time.process_time() - started)

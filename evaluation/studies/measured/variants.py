@@ -20,16 +20,16 @@ class Variant:
     """Numbers of every link, likewise."""
     all_reduce: str = "nccl"
     """How replicas and shards sum up."""
+    as_run: bool = False
+    """Whether each row is run as its framework runs it."""
 
 
-TYPICAL = {"cost_model": "roofline:efficiency=typical"}
+IDEAL = {"runtime": "ideal"}
 MEASURED = {"cost_model": "roofline:efficiency=measured"}
 
 VARIANTS = (
-    Variant("as by default"),
-    Variant("typical shares", TYPICAL),
-    Variant("typical shares, 35 us a launch", TYPICAL, device={"launch": "35us"}),
-    Variant("typical shares, a host as Megatron-LM's", {**TYPICAL, "host": "megatron"}),
-    Variant("measured shares", MEASURED),
-    Variant("measured shares, a host as Megatron-LM's", {**MEASURED, "host": "megatron"}),
+    Variant("the ideal machine, at its peak", {**IDEAL, "cost_model": "roofline"}),
+    Variant("the ideal machine, typical shares", {**IDEAL, "cost_model": "roofline:efficiency=typical"}),
+    Variant("the ideal machine, measured shares", {**IDEAL, **MEASURED}),
+    Variant("measured shares, run as its framework does", MEASURED, as_run=True),
 )
