@@ -150,7 +150,7 @@ def test_code_of_a_plan_runs_if_it_is_allowed_and_what_runs_is_printed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = changed(a_plan(folder), "plan", "order")
-    command = ["simulate", "step.graph.json", str(path), "--cluster", "p100x2"]
+    command = ["simulate", "step.graph.json", str(path), "--cluster", "p100x2", "--runtime", "ideal"]
     code, _, err = call(capsys, *command, "--allow-code")
     assert code == 0
     assert err.count(f"placelab: running build of {folder / 'evil.py'}, which a file that was opened names") == 1
