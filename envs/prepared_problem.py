@@ -35,7 +35,7 @@ class Incumbent:
         """The plan of the placement and its order, of the problem that they are of; None without a placement."""
         if self.placement is None:
             return None
-        return Plan.of_units(problem, self.placement, order="" if self.priorities is None else self.priorities)
+        return Plan.of_units(problem, self.placement, order=self.priorities)
 
 
 @dataclass(eq=False)

@@ -23,36 +23,42 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from graphs.foundation import by_name
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.host import HOSTS, Host, host_of
 
-LONGEST_PATH = "longest_path"
-FIFO = "fifo"  # first come, first served
-PROGRAM = "program"  # the order in which PyTorch issues a step
+_ORDERS = "envs.orders"
+LONGEST_PATH: Extension[Any] = Extension(_ORDERS, "longest_path")
+FIFO: Extension[Any] = Extension(_ORDERS, "fifo")  # first come, first served
+PROGRAM: Extension[Any] = Extension(_ORDERS, "program")  # the order in which PyTorch issues a step
 
 
 @dataclass(frozen=True)
 class Runtime:
     """How plans are run.
 
-    `order` is the rule by which devices choose among the ops that are ready, unless a plan has an order of its own: the
-    spec of a rule (`envs.orders`). With a `host`, ops start when it has issued them, and devices run what was issued
-    first. Raises InputError for an unknown order.
+    `order` is the rule by which devices choose among the ops that are ready, unless a plan has an order of its own.
+    With a `host`, ops start when it has issued them, and devices run what was issued first.
     """
 
     name: str = field(compare=False)  # the spec that `runtime_of` takes
-    order: str = LONGEST_PATH
+    order: Extension[Any] = LONGEST_PATH  # builds an `envs.orders.Order`
     host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
     streams: bool = False  # devices run strictly in the order of issue, and copies occupy the devices at both ends
     all_reduce: Literal["ring", "nccl"] = "ring"  # how GPUs sum up gradients, unless a plan says it
     defer: bool = False  # gradients of weights wait until a device has nothing else to do; only of streams
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", order_spec(self.order))
+    @property
+    def issuer(self) -> Host | None:
+        """What issues ops. Without a host streams have an order of issue too, in which threads take equal turns.
 
-    def with_knobs(self, **knobs: str) -> Runtime:
-        """The same but for what is given, as text. Raises InputError as `runtime_of`."""
+        Nothing starts later for that.
+        """
+        return Host.uniform(1.0) if self.host is None and self.streams else self.host
+
+    def with_knobs(self, **knobs: str | Extension[Any]) -> Runtime:
+        """The same but for what is given, as text or an order itself. Raises InputError as `runtime_of`."""
         kind, own = _parsed(self.name)
         return _runtime(kind, own | knobs) if knobs else self
 
@@ -77,7 +83,7 @@ def _parsed(spec: str) -> tuple[str, dict[str, str]]:
     return kind, {knob: text for knob, _, text in parts}
 
 
-def _runtime(kind: str, knobs: Mapping[str, str]) -> Runtime:
+def _runtime(kind: str, knobs: Mapping[str, str | Extension[Any]]) -> Runtime:
     if kind not in RUNTIMES:
         raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
     base, values = RUNTIMES[kind], dict[str, Any]()
@@ -92,10 +98,11 @@ def _runtime(kind: str, knobs: Mapping[str, str]) -> Runtime:
     return replace(base, name=by_name.spec_of(kind, changed), **values)
 
 
-def _value(base: Runtime, knob: str, text: str) -> object:
-    """What the text of a knob says, for a runtime with the processes of another."""
+def _value(base: Runtime, knob: str, given: str | Extension[Any]) -> object:
+    """What is given for a knob, for a runtime with the processes of another."""
     if knob == "order":
-        return order_spec(text)
+        return order_of(given)
+    text = str(given)
     if knob == "defer":
         if text not in ("true", "false"):
             raise InputError(f"defer={text}: gradients of weights wait or do not; expected true or false")
@@ -104,18 +111,9 @@ def _value(base: Runtime, knob: str, text: str) -> object:
     return host and replace(host, per_device=base.host is not None and base.host.per_device)
 
 
-def order_spec(text: str) -> str:
-    """The spec of an order as it is written everywhere: "longest_path", for "longest-path" too.
-
-    Raises InputError for an unknown name; a function in a user's own file is not checked.
-    """
-    if text == LONGEST_PATH or by_name.own(text):
-        return text
-    name, colon, knobs = text.partition(":")
-    known = by_name.names("envs.orders")
-    if name.replace("-", "_") not in known:
-        raise InputError(by_name.unknown("order", name, known))
-    return f"{name.replace('-', '_')}{colon}{knobs}"
+def order_of(what: Extension[Any] | str) -> Extension[Any]:
+    """The order that a spec names, such as "program" or "my.py:build". Raises InputError as `Extension.of`."""
+    return Extension.of(_ORDERS, what)
 
 
 IDEAL = Runtime("ideal")

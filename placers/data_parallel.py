@@ -21,11 +21,11 @@ from envs.simulation.simulator import simulate
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 
 ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
 ACCUMULATED = (1, 2, 4, 8, 16, 32, 64)  # numbers of micro-batches that are tried
-ISSUED = "program"  # the order of ops
 ONE_BY_ONE = "early_backward_a"  # with one stage: each micro-batch forward and backward before the next begins
 
 
@@ -88,7 +88,7 @@ class DataParallel(Named):
         schedule = Schedule(
             micro_batches, order=order, all_reduce=ALL_REDUCE[self.all_reduce], bucket_bytes=self.bucket_bytes
         )
-        return Plan((devices,) * len(problem.graph), ISSUED, schedule)
+        return Plan((devices,) * len(problem.graph), PROGRAM, schedule)
 
 
 build = DataParallel

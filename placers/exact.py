@@ -54,17 +54,17 @@ class Solution:
         """Nothing is known yet."""
         self.problem = problem
         self.placement = np.zeros(problem.graph.num_units, np.int64)  # (units,) device
-        self.order: str | Floats = ""  # of the problem's rule, or (ops,) numbers, the smaller first
+        self.order: Floats | None = None  # of the problem's rule, or (ops,) numbers, the smaller first
         self.step_seconds, self.fits = math.inf, False
         self.bound_seconds = math.inf  # of the step of any plan that fits; infinite if none does
         self.simulations = 0
         self._rank = (True, math.inf)  # whether it does not fit, and its seconds or, if so, the bytes of its peak
         self._under_rule = Simulator(problem)
 
-    def try_all(self, placements: Ints, order: str | Floats = "") -> None:
+    def try_all(self, placements: Ints, order: Floats | None = None) -> None:
         """Simulate (plans, units) placements and keep the best: the fastest that fits, or else the least peak."""
         placements = self.problem.made_allowed(placements)
-        simulator = self._under_rule if isinstance(order, str) else Simulator(self.problem, order=order)
+        simulator = self._under_rule if order is None else Simulator(self.problem, order=order)
         outcomes = simulator.run_batch(placements)
         self.simulations += len(placements)
         best = outcomes.best()
@@ -105,7 +105,7 @@ class Exact(Named):
         if problem.objective.name == "throughput":  # the time of a step per sample: the same plan is best
             problem = replace(problem, objective=STEP_TIME)
         problem.check_step_time("exact", "annealing, or max_load_dp for the max-load")
-        if problem.runtime.host is not None or problem.runtime.streams:
+        if problem.runtime.issuer is not None:
             raise InputError(
                 "exact: what it proves knows no host that issues ops; leave out the host, or use annealing"
             )
@@ -131,8 +131,8 @@ class Exact(Named):
             bound = math.inf
         else:
             plan = Heft().place(problem, budget=0).plan
-            free = self.order == FREE and not isinstance(plan.order, str)
-            solution.try_all(plan.per_unit(problem)[None], np.array(plan.order) if free else "")
+            free = self.order == FREE and isinstance(plan.order, tuple)
+            solution.try_all(plan.per_unit(problem)[None], np.array(plan.order) if free else None)
             one_by_one = self.order == FREE and count <= MOST_PLACEMENTS
             bound = self._by_placement(solution, budget) if one_by_one else self._at_once(solution, budget)
         solution.bound_seconds = min(bound, solution.step_seconds) if solution.fits else bound
@@ -175,7 +175,7 @@ class Exact(Named):
             if proposal.placement is None or solution.simulations >= budget:
                 break
             assert proposal.start is not None
-            solution.try_all(proposal.placement[None], proposal.start if free else "")
+            solution.try_all(proposal.placement[None], proposal.start if free else None)
             schedules.forbid(proposal.placement)
             if free:  # another order of this placement may still be faster
                 proven = min(proven, bound)

@@ -30,12 +30,12 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.op_groups.layer_names import unit_blocks
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
 from placers.splits.column_row import columns_and_rows, over_mesh
 from placers.splits.undivided import why_undivided
 
 BY_REQUEST = True  # it says a plan, and looks for none
-ISSUED = "program"  # the order of ops
 
 Notes = tuple[str, ...]
 
@@ -103,7 +103,7 @@ class Parallel(Named):
                 zero=zero,
             )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
-        plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), ISSUED, schedule, split, mesh)
+        plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)
         return PlacerResult(plan, self.name, seed, notes=notes)
 
     @property

@@ -27,6 +27,7 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
+from graphs.runtime import PROGRAM
 from placers.annealing import Annealing
 from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
@@ -80,7 +81,6 @@ FORMS = 8  # pipelines of different forms of which other orders of passes and fo
 VERIFIED = 8  # pipelines of the search at the grain of stages that are simulated op by op, the best first
 RULES = 4  # pipelines that are simulated with another order of ops
 REFINED = 48  # simulations op by op of moved cuts
-EARLY_SUMS = "program"  # an order of ops that puts no gradient of weights off, so that replicas add them up earlier
 OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
 
 
@@ -385,10 +385,10 @@ class _Planning:
         evaluator.memory_factor = max(ratios, default=1.0)
 
     def _best_rule(self) -> None:
-        """Simulate the best pipelines under `EARLY_SUMS`, too, if they have replicas."""
+        """Simulate the best pipelines in PyTorch's order too, in which replicas add up gradients of weights earlier."""
         for pipeline in self._exact.ranked()[:RULES]:
             if any(len(stage.devices) > 1 for stage in pipeline.stages):
-                self._simulated(replace(pipeline, rule=EARLY_SUMS))
+                self._simulated(replace(pipeline, rule=PROGRAM))
 
     def _simulated(self, pipeline: LayerPipeline) -> Contestant | None:
         try:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import BUCKET_BYTES
-from graphs.foundation.by_name import Named
+from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.contract.placer import Placer
 from placers.data_parallel import DataParallel
 from placers.optcnn import OptCNN
@@ -40,7 +41,7 @@ BY_REQUEST = True  # it compares all others that divide ops itself
 
 OWN = "its own cuts"
 GRADIENTS = (0.5, 1.0, 0.25, 0.0)  # prices of what passes of gradients, as a share of the time on links; ours
-ORDERS = ("program", "")  # in that of the program sums of gradients begin early; by the problem's rule ops wait less
+ORDERS = (PROGRAM, None)  # in that of the program sums of gradients begin early; by the problem's rule ops wait less
 BUCKETS = (BUCKET_BYTES / 4, BUCKET_BYTES * 4)
 TIGHTER = 4  # times that the limit is lowered for cuts that need more memory in the simulator than by price
 MARGIN = 0.97  # of the limit that they then seem to need
@@ -84,7 +85,7 @@ class _Way:
     kinds: tuple[Kind, ...]
     limit: float  # bytes by price
     start: Kept
-    order: str = ORDERS[0]
+    order: Extension[Any] | None = ORDERS[0]
     bucket_bytes: float = BUCKET_BYTES
 
     def plan(self, devices: tuple[int, ...]) -> Plan:
@@ -143,7 +144,7 @@ class _Search:
                 continue
             try:
                 plan = self._contest.compare(word, rival, self._seed)
-                if not plan.order:
+                if plan.order is None:
                     self._contest.offer(f"{word} in the order of the program", replace(plan, order=ORDERS[0]))
             except InputError as error:
                 self._contest.refused[word] = str(error)

@@ -56,7 +56,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
     runtime: str = IDEAL.name  # how plans are run (`graphs.runtime`)
-    order: str = LONGEST_PATH  # the rule by which devices choose among the ops that are ready, if not the runtime's
+    order: str = LONGEST_PATH.name  # by which devices choose among the ops that are ready, if not the runtime's
     world: World = World()  # random problems, next to all others
     chains: Chains = Chains()  # random chains of layers, for a policy of whole plans
 
@@ -69,7 +69,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def asked_runtime(self) -> Runtime:
         """The runtime, with the order. Raises InputError as `runtime_of`."""
         runtime = runtime_of(self.runtime)
-        return runtime if self.order == LONGEST_PATH else runtime.with_knobs(order=self.order)
+        return runtime if self.order == LONGEST_PATH.name else runtime.with_knobs(order=self.order)
 
     def __post_init__(self) -> None:
         random = self.world.problems or self.chains.problems

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from envs.orders import priorities_of
 from envs.plans.plan import Plan
 from graphs.described import Source
+from graphs.foundation.by_name import Extension
 from graphs.notation.ranges import Box
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -63,7 +64,7 @@ class Expansion:
     )  # by expanded op at which an all-reduce of shards ends, what has been added up
 
     @property
-    def order(self) -> str | Floats:
+    def order(self) -> Extension[Any] | Floats:
         """(expanded ops,) priorities: earlier micro-batches first, and the ops of each by the plan's order.
 
         By that alone, devices would run an op for all micro-batches before the next op, and later stages would wait. A
@@ -81,13 +82,13 @@ class Expansion:
         return (turn * len(numbers) + np.where(self.origin >= 0, place[self.origin], 0)).astype(np.float64)
 
 
-def priorities_of_copies(problem: Problem, order: str | tuple[float, ...], origin: Ints) -> Floats:
+def priorities_of_copies(problem: Problem, order: Extension[Any] | tuple[float, ...] | None, origin: Ints) -> Floats:
     """(copies,) the priority number of the op that each is a copy of, or its number in the graph, if there is none."""
     found = _priorities(problem, order)
     return found[origin] if len(found) else origin.astype(np.float64)
 
 
 @lru_cache(_KEPT)
-def _priorities(problem: Problem, order: str | tuple[float, ...]) -> Floats:
+def _priorities(problem: Problem, order: Extension[Any] | tuple[float, ...] | None) -> Floats:
     """(ops,) as `priorities_of`, or none."""
     return priorities_of(problem, order)

@@ -38,6 +38,7 @@ from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.runtime import order_of
 
 
 def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timeline, path: Path) -> None:
@@ -57,7 +58,7 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
     section = PlanSection(
         placement={} if stages else {entry: _shortly(each) for entry, each in entries.written(of_ops).items()},
         stages=_stage_sections(schedule, entries, of_ops) if stages else (),
-        order=plan.order if isinstance(plan.order, str) else entries.written(plan.order, own=True),
+        order=entries.written(plan.order, own=True) if isinstance(plan.order, tuple) else str(plan.order or ""),
         schedule=ScheduleSection.of(replace(schedule, recompute=()) if stages else schedule),
         mesh=plan.mesh,
         split=entries.written(plan.split, own=True) if plan.split else {},
@@ -197,7 +198,8 @@ def _plan(decided: PlanSection, entries: ModuleEntries, cluster: Cluster) -> Pla
     schedule = _schedule(decided, stages)
     if isinstance(decided.order, str):
         with located("order"):
-            return Plan(tuple(devices), named_in_file(decided.order), schedule, split, decided.mesh)
+            rule = order_of(named_in_file(decided.order)) if decided.order else None
+        return Plan(tuple(devices), rule, schedule, split, decided.mesh)
     with located("order"):
         numbers = entries.read(decided.order, own=True)
     order = tuple(each + 0.0 for each in numbers)  # -0.0 becomes 0.0

@@ -205,7 +205,7 @@ def latest(content: AnyPlanFile) -> PlanFile:
         return content
     section = content if isinstance(content, FirstPlanFile) else content.plan
     found = content if isinstance(content, FirstPlanFile) else content.found
-    order = getattr(section, "order", FIFO)
+    order = getattr(section, "order", FIFO.name)
     given = {name: getattr(section, name) for name in PlanSection.__struct_fields__ if hasattr(section, name)}
     by_rule = isinstance(order, str)
     return PlanFile(

@@ -177,7 +177,7 @@ class PlacetoEnv(PlacementEnv):
     ) -> None:  # fmt: skip
         self.mdp = Mdp(EpisodeStart(reward, start, visits, memory_gib, penalty_per_gb, longest_seconds))
         if "runtime" not in settings:
-            settings.setdefault("order", FIFO)
+            settings.setdefault("order", FIFO.name)
         super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)
 

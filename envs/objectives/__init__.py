@@ -86,7 +86,7 @@ def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
 
 def _of_evaluator(objective: Objective, problem: Problem, plan: Plan) -> float:
     """What the evaluator says of a plan's placement, or of the expanded one."""
-    if plan.order and isinstance(plan.order, str):
+    if isinstance(plan.order, by_name.Extension):
         problem = replace(problem, runtime=problem.runtime.with_knobs(order=plan.order))
     placement = plan.per_unit(problem) if plan.is_placement else None
     if placement is None:

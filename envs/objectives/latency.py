@@ -33,7 +33,7 @@ class Latency:
         plan.check(problem)
         if plan.is_placement:
             kept = problem.graph.phase == Phase.FORWARD
-            order = plan.order if isinstance(plan.order, str) else np.array(plan.order)[kept]
+            order = np.array(plan.order)[kept] if isinstance(plan.order, tuple) else plan.order
             alone = Simulator(_part(problem, kept), order=order)
             return float(alone.seconds(plan.placement[kept][_first_ops(alone.problem.graph)][None])[0])
         return self.of_expansion(expand(problem, plan))
@@ -42,7 +42,7 @@ class Latency:
         """The same of a plan that is written out."""
         kept, order = _first_pass(expansion), expansion.order
         part = _part(expansion.problem, kept)
-        alone = Simulator(part, order=order if isinstance(order, str) else order[kept])
+        alone = Simulator(part, order=order[kept] if isinstance(order, np.ndarray) else order)
         return float(alone.seconds(expansion.placement[kept][None])[0])
 
 

@@ -113,7 +113,7 @@ class Machine:
         least = np.nextafter(min(self.measured.values()), np.inf)
         found: Floats = np.maximum(np.median(self._ratios) * simulated, least)
         for plan, seconds in self.measured.items():
-            if plan.is_placement and plan.order == "":
+            if plan.is_placement and plan.order is None:
                 found[(placements == plan.per_unit(self.problem)).all(axis=1)] = seconds
         return found
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.costs.costs import costs_of
 from graphs.foundation import by_name
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import user_code
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Floats
 from graphs.problem import Problem
-from graphs.runtime import order_spec
+from graphs.runtime import order_of
 
 GIVEN = "given"  # how reports name an order that is a number for each op, and no rule
+OrderLike: TypeAlias = Extension[Any] | str | NDArray[np.number] | Sequence[float] | None
+"""A rule, its spec, or a number for each op, the smaller first; None, or "", for the rule of the problem."""
 
 
 class Order(Protocol):
@@ -35,33 +38,15 @@ class Order(Protocol):
         ...
 
 
-def load_order(spec: str) -> Order:
-    """The rule that a spec names, such as "longest_path" or "my.py:build".
-
-    Raises InputError for an unknown name or knob, and for what is no rule.
-    """
-    is_known = isinstance(spec, str) and not by_name.own(spec)
-    return _remembered(spec) if is_known else _built(spec)
-
-
-def _built(spec: str) -> Order:
-    order: Order = by_name.build("envs.orders", order_spec(spec))
-    return order
-
-
-_remembered = lru_cache(maxsize=64)(_built)  # a search asks for every candidate; a user's file may have changed
-
-
-def priorities_of(
-    problem: Problem, order: str | Floats | Ints | Sequence[float] = "", op_seconds: Floats | None = None
-) -> Floats:
-    """(ops,) priorities by a rule, the problem's unless one is named, or as given; empty for first come, first served.
+def priorities_of(problem: Problem, order: OrderLike = None, op_seconds: Floats | None = None) -> Floats:
+    """(ops,) priorities by a rule, or as given; empty for first come, first served.
 
     `op_seconds`, (ops, devices), need not be given. Raises InputError for an unknown rule, and for priorities that are
     not one finite number for each op.
     """
-    if isinstance(order, str) or problem.runtime.streams:
-        return _by_rule(problem, _rule(problem, order), op_seconds)
+    rule = _rule(problem, order)
+    if rule is not None:
+        return _by_rule(problem, rule, op_seconds)
     given = np.array(order, np.float64)
     if given.shape != (len(problem.graph),) or not np.isfinite(given).all():
         raise InputError(
@@ -71,16 +56,17 @@ def priorities_of(
     return given
 
 
-def order_name(problem: Problem, order: str | Floats | Ints | Sequence[float]) -> str:
+def order_name(problem: Problem, order: OrderLike) -> str:
     """How reports name the order of a plan for a problem: the spec of its rule, or `GIVEN`."""
-    if isinstance(order, str) or problem.runtime.streams:
-        return order_spec(_rule(problem, order))
-    return GIVEN
+    rule = _rule(problem, order)
+    return GIVEN if rule is None else rule.name
 
 
-def _rule(problem: Problem, order: str | Floats | Ints | Sequence[float]) -> str:
-    """The problem's rule, unless another is named: a loop of the user's own follows no other."""
-    return order if isinstance(order, str) and order and not problem.runtime.streams else problem.runtime.order
+def _rule(problem: Problem, order: OrderLike) -> Extension[Order] | None:
+    """The rule, the problem's unless another is named; None for numbers. A loop of the user's own follows no other."""
+    if problem.runtime.streams or order is None or (isinstance(order, str) and not order):
+        return problem.runtime.order
+    return order_of(order) if isinstance(order, str | Extension) else None
 
 
 @dataclass(frozen=True)
@@ -101,19 +87,19 @@ def checked(spec: str, built: Any) -> Order:
     return order
 
 
-def _by_rule(problem: Problem, spec: str, op_seconds: Floats | None) -> Floats:
+def _by_rule(problem: Problem, rule: Extension[Order], op_seconds: Floats | None) -> Floats:
     """(ops,) or no priorities by a rule; what others' rules say is checked."""
     op_seconds = costs_of(problem).op_seconds if op_seconds is None else op_seconds
-    found = load_order(spec).priorities(problem, op_seconds)
+    found = rule.built.priorities(problem, op_seconds)
     try:
         priorities = np.array(found, np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{spec!r}: expected priorities as numbers, got {type(found).__name__}") from error
+        raise InputError(f"{rule.name!r}: expected priorities as numbers, got {type(found).__name__}") from error
     ops = len(problem.graph)
     if priorities.shape not in ((ops,), (0,)) or not np.isfinite(priorities).all():
         raise InputError(
-            f"{spec!r}: expected one finite priority for each of the {ops} ops of {problem.graph.name!r}, or none for "
-            f"first come, first served; got {_described(priorities)}"
+            f"{rule.name!r}: expected one finite priority for each of the {ops} ops of {problem.graph.name!r}, or none "
+            f"for first come, first served; got {_described(priorities)}"
         )
     return priorities
 

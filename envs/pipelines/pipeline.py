@@ -13,7 +13,7 @@ several shards, which divide the ops of the stage (tensor parallelism), as devic
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from envs.pipelines.layers import Layers
 from envs.plans.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, WHOLE_BATCH, Schedule, Sharing
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -79,8 +80,8 @@ class LayerPipeline:
     """Stages that keep only what enters them."""
     sharing: Sharing = "split"
     """Whether replicas of a stage split each micro-batch, or take whole ones in turns."""
-    rule: str = ""
-    """The rule by which a device chooses among the ops of a pass (`envs.orders`); empty for the problem's."""
+    rule: Extension[Any] | None = None
+    """The rule by which a device chooses among the ops of a pass; None for the problem's."""
 
     def plan(self, problem: Problem, layers: Layers, splits: StageSplits | None = None) -> Plan:
         """The plan of a problem that has these layers; `splits` are needed if a stage is divided.

@@ -51,7 +51,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         """Raise InputError for code that conditions in a file name, unless the user allows it (`named_in_file`)."""
         named_in_file(self.cost_model)
         if self.runtime:
-            named_in_file(runtime_of(self.runtime).order)
+            named_in_file(runtime_of(self.runtime).order.name)
 
 
 def _named(runtime: Runtime) -> str:

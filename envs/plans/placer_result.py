@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.orders import OrderLike
 from envs.plans.conditions import Conditions
-from envs.plans.plan import Order, Plan
+from envs.plans.plan import Plan
 from graphs.problem import Problem
 
 
@@ -28,7 +29,8 @@ class PlacerResult:
     @classmethod
     def of_units(
         cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int], placer: str, seed: int, *,
-        simulations: int = 0, curve: Iterable[tuple[int, float]] = (), notes: Iterable[str] = (), order: Order = "",
+        simulations: int = 0, curve: Iterable[tuple[int, float]] = (), notes: Iterable[str] = (),
+        order: OrderLike = None,
     ) -> PlacerResult:  # fmt: skip
         """The result of placing each unit of the problem's graph on one device, (units,); as `Plan.of_units`."""
         plan = Plan.of_units(problem, placement, order=order)

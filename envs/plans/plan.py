@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.orders import OrderLike
 from envs.plans.mesh import Mesh, Split
 from envs.plans.plan_validation import check_devices, check_schedule
 from envs.plans.schedule import WHOLE_BATCH, Schedule
 from envs.plans.split_validation import check_split
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from graphs.runtime import order_spec
-
-Order = str | NDArray[np.number] | Sequence[float]
+from graphs.runtime import order_of
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Plan:
 
     Plans are equal if they decide the same. An op placement gives each op one device, and runs the whole batch at once.
     The devices of an op on several are replicas, which divide the batch, or shards, which are laid out over a mesh, the
-    last axis running fastest, and divide the indices that `split` names (`envs.plans.mesh`). The order is "" for the
-    problem's rule, the spec of a rule (`envs.orders`), or a number for each op, the smaller first.
+    last axis running fastest, and divide the indices that `split` names (`envs.plans.mesh`). The order is None for the
+    problem's rule, another rule (`graphs.runtime.order_of`), or a number for each op, the smaller first.
     """
 
     devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
-    order: str | tuple[float, ...] = ""  # if not a rule: (ops,)
+    order: Extension[Any] | tuple[float, ...] | None = None  # if numbers: (ops,)
     schedule: Schedule = WHOLE_BATCH
     split: tuple[Split, ...] = ()
     """(ops,) by axis of the op's mesh the index that is divided, "" if every shard does the same; () by the batch,
@@ -50,28 +51,34 @@ class Plan:
                 "a Plan takes a tuple of devices for each op; Plan.of(placement) makes one of a device per op, "
                 "Plan.of_units(problem, placement) of a device per unit"
             )
-        if not isinstance(self.order, str | tuple):
+        if isinstance(self.order, str):
+            object.__setattr__(self, "order", order_of(self.order) if self.order else None)
+        if not isinstance(self.order, Extension | tuple | None):
             raise InputError(
                 f"a Plan's order is a rule, or a tuple with a number for each op, got {type(self.order).__name__}; "
                 "Plan.of(placement, order=numbers) takes an array"
             )
 
     @classmethod
-    def of(cls, placement: NDArray[np.integer] | Sequence[int], *, order: Order = "") -> Plan:
-        """Plan from one device per op, (ops,), and the spec of a rule or one number per op."""
-        # -0.0 becomes 0.0: equal numbers are equal bits
-        numbers = order if isinstance(order, str) else tuple((np.asarray(order, np.float64) + 0.0).tolist())
-        return cls(tuple((int(device),) for device in placement), numbers)
+    def of(cls, placement: NDArray[np.integer] | Sequence[int], *, order: OrderLike = None) -> Plan:
+        """Plan from one device per op, (ops,), and a rule, its spec, or one number per op."""
+        if isinstance(order, str):
+            order = order_of(order) if order else None
+        elif not isinstance(order, Extension | None):
+            order = tuple((np.asarray(order, np.float64) + 0.0).tolist())  # not -0.0: equal numbers are equal bits
+        return cls(tuple((int(device),) for device in placement), order)
 
     @classmethod
-    def of_units(cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int], *, order: Order = "") -> Plan:
+    def of_units(
+        cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int], *, order: OrderLike = None
+    ) -> Plan:
         """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction.
 
         A unit on a device that the graph forbids is moved to one that it allows (`Problem.made_allowed`). An order of
         numbers has one per unit, for all its ops, or one per op.
         """
         units = problem.graph.units
-        if not isinstance(order, str) and len(order) == problem.graph.num_units:
+        if not isinstance(order, str | Extension | None) and len(order) == problem.graph.num_units:
             order = np.asarray(order, np.float64)[units]
         return cls.of(problem.made_allowed(np.asarray(placement, np.int64))[units], order=order)
 
@@ -99,9 +106,9 @@ class Plan:
     def check(self, problem: Problem) -> None:
         """Raise InputError if the plan is not valid for the problem.
 
-        That is one with other ops, unknown or forbidden devices, tied ops apart, an unknown rule, an order that is not
-        one finite number for each op, a schedule for another graph (`envs.plans.plan_validation`), or indices that its
-        ops do not have or cannot divide (`envs.plans.split_validation`).
+        That is one with other ops, unknown or forbidden devices, tied ops apart, an order that is not one finite number
+        for each op, a schedule for another graph (`envs.plans.plan_validation`), or indices that its ops do not have or
+        cannot divide (`envs.plans.split_validation`).
         """
         graph = problem.graph
         if len(self.devices) != len(graph):
@@ -116,8 +123,7 @@ class Plan:
             check_split(problem.graph, self.devices, self.schedule, self.split, self.mesh)
 
     def _check_order(self, problem: Problem) -> None:
-        if isinstance(self.order, str):
-            order_spec(self.order or problem.runtime.order)
+        if not isinstance(self.order, tuple):
             return
         graph = problem.graph
         if len(self.order) != len(graph):

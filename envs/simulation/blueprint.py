@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from envs.simulation.compiled import compiled
 from graphs.algorithms.order import ready_first
-from graphs.host import Host
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 from graphs.transforms.autograd_step import AutogradNodes
@@ -149,7 +148,7 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
-        host, issue = _host(problem), _issue(problem, priority)
+        host, issue = problem.runtime.issuer, _issue(problem, priority)
         follows = (
             _follows(issue, graph.edges[order]) if host is not None and not host.per_device else edges["output"][:0]
         )
@@ -196,18 +195,9 @@ def _carriers(problem: Problem, order: Ints) -> tuple[Records, Indices]:
     return carriers, start
 
 
-def _host(problem: Problem) -> Host | None:
-    """What issues ops; without one streams need an order of issue, too, and threads take turns as if all cost the same.
-
-    Nothing starts later for that (`Blueprint.clocked`).
-    """
-    host = problem.runtime.host
-    return Host.uniform(1.0) if host is None and problem.runtime.streams else host
-
-
 def _issue(problem: Problem, priority: Floats) -> Records:
     """(ops,) in which order a host issues the ops of its processes, and for how long; none without a host."""
-    graph, host = problem.graph, _host(problem)
+    graph, host = problem.graph, problem.runtime.issuer
     priority = priority if len(priority) else np.zeros(len(graph))
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:

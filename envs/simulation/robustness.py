@@ -51,7 +51,7 @@ def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int
     if not (0 <= noise < np.inf and draws >= 1):
         raise InputError(f"expected noise >= 0 and at least one draw, got a noise of {noise} and {draws} draws")
     found = _under(problem, plan, noise, draws, seed)
-    if order_name(problem, plan.order) == FIFO:
+    if order_name(problem, plan.order) == FIFO.name:
         return found
     return replace(found, by_fifo=_under(problem, replace(plan, order=FIFO), noise, draws, seed))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from envs.costs.costs import Costs, costs_of
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
-from envs.orders import order_name, priorities_of
+from envs.orders import OrderLike, order_name, priorities_of
 from envs.plans.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
 from envs.simulation.engine import time_placements
@@ -61,12 +61,12 @@ class Outcomes:
 class Simulator:
     """Times placements of one problem, reusing its buffers; not to be shared between threads.
 
-    `order` is that of the queues of devices and channels: "" for the problem's rule, the spec of another
+    `order` is that of the queues of devices and channels: None for the problem's rule, another one or its spec
     (`envs.orders`), or (ops,) numbers, the smallest first. A transfer is as urgent as its producer. Raises InputError
     for another order, or costs that do not match the problem.
     """
 
-    def __init__(self, problem: Problem, *, order: str | Floats | Ints | Sequence[float] = "") -> None:
+    def __init__(self, problem: Problem, *, order: OrderLike = None) -> None:
         self.problem = problem
         self.costs: Costs = costs_of(problem)
         self.order = order_name(problem, order)
@@ -215,7 +215,7 @@ class LaidOut:
 
     problem: Problem
     placement: Ints  # (units,) device
-    order: str | tuple[float, ...] | Floats  # a rule, or (ops,) numbers
+    order: OrderLike  # that of the plan, of the ops of the problem
     expansion: Expansion | None = None  # of a plan that is no op placement
 
     @classmethod

@@ -59,11 +59,11 @@ class FrozenProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     units: int  # what is decided
     devices: int
     optimizer: str = ADAM
-    order: str = LONGEST_PATH
+    order: str = LONGEST_PATH.name
     whole_plans: bool = False  # whether plans may divide the batch
 
     def __post_init__(self) -> None:
-        for key, default in (("optimizer", ADAM), ("order", LONGEST_PATH)):
+        for key, default in (("optimizer", ADAM), ("order", LONGEST_PATH.name)):
             if getattr(self, key) == default:  # msgspec leaves out a default only if it is the same object
                 msgspec.structs.force_setattr(self, key, default)
 

@@ -96,7 +96,7 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law:
         runtime = asked_runtime(IDEAL.name, order)
         made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
         return [with_runtime(problem, runtime=runtime) for problem in made]
-    rule = settings.order if order == AUTO else asked_runtime(IDEAL.name, order).order
+    rule = settings.order if order == AUTO else asked_runtime(IDEAL.name, order).order.name
     asked = replace(settings, test_groups=count, order=rule)
     return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from envs.costs.costs import load_cost_model, timed
 from envs.expansion.shares import of_batch
-from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
 from graphs.files.graph_source import GraphSource, graph_sources
@@ -127,7 +126,7 @@ def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO) -> R
     """
     knobs = {knob: text for knob, text in {"order": order, "host": host}.items() if text != AUTO}
     asked = runtime_of(DEFAULT_RUNTIME if runtime == AUTO else runtime).with_knobs(**knobs)
-    load_order(asked.order)
+    asked.order.loaded()
     return asked
 
 

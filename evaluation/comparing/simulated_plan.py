@@ -102,7 +102,7 @@ class SimulatedPlan(Shown):
     @cached_property
     def program_seconds(self) -> float:
         """The step time of the same plan with ops in PyTorch's own order; passes keep theirs."""
-        if self.timeline.order == PROGRAM:
+        if self.timeline.order == PROGRAM.name:
             return self.timeline.step_seconds
         return _step_seconds(self.problem, replace(self.plan, order=PROGRAM))
 
@@ -233,9 +233,9 @@ def _in_micro_batches(result: PlacerResult, count: int) -> PlacerResult:
 
 def _by_rule(problem: Problem, result: PlacerResult) -> PlacerResult:
     """A plan under the rule of the problem, with a note if it had an order of its own."""
-    rule, own = (order_name(problem, order) for order in ("", result.plan.order))
+    rule, own = (order_name(problem, order) for order in (None, result.plan.order))
     said = [f"Simulated in the order {rule}, not in the plan's own, {own}."] if own != rule else []
-    return replace(result, plan=replace(result.plan, order=""), notes=(*result.notes, *said))
+    return replace(result, plan=replace(result.plan, order=None), notes=(*result.notes, *said))
 
 
 def _step_seconds(problem: Problem, plan: Plan) -> float:

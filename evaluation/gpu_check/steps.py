@@ -19,6 +19,7 @@ from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
 from graphs.files.graph_source import graph_source
 from graphs.files.load import load_graph
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 
 GIB = 2**30
 # How a model is trained -> its precision for predictions, and the arguments of `CardTraining`.
@@ -41,7 +42,7 @@ def predicted(
     """A step of the model on the catalogue's device, in PyTorch's order."""
     graph = load_graph(graph_source(spec).in_precision(precision))
     problem = timed(Problem(graph, card.cluster(), optimizer), cost_model)
-    return problem, simulate(problem, Plan(devices=((0,),) * len(problem.graph), order="program"))
+    return problem, simulate(problem, Plan(devices=((0,),) * len(problem.graph), order=PROGRAM))
 
 
 def steps(card: Card) -> Iterator[Row]:

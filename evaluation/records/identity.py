@@ -22,7 +22,6 @@ import numpy as np
 
 from envs.costs.costs import costs_of
 from envs.simulation.simulator import RULES
-from graphs.foundation import by_name
 from graphs.problem import STEP_TIME, Problem
 from placers.contract.placer import Placer
 
@@ -45,11 +44,11 @@ def problem_digits(problem: Problem) -> str:
     law = problem.graph.batch_law
     if law is not None and not law.knows_ops:  # the samples alone do not change what a step takes
         law = None if problem.objective == STEP_TIME else law
-    objective, order = problem.objective.name, problem.runtime.order
-    files = [problem.objective.file or "", own.file if (own := by_name.own(order)) else ""]
+    objective, order = problem.objective, problem.runtime.order
     return _digest(
-        problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, objective,
-        order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
+        problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, objective.name,
+        order.name, objective.file or "", order.file or "", costs_of(problem).op_seconds,
+        *(() if law is None else (law,)),
         *(() if problem.runtime.host is None else (problem.runtime.host,)),
         *(rule for rule in ("sends_at_end", "streams", "defer") if getattr(problem.runtime, rule)),
         *(() if problem.all_reduce == "ring" else (problem.all_reduce,)),

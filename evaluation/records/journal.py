@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,11 +29,13 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import RULES, Outcome
 from evaluation.records.provenance import Provenance
 from evaluation.records.record import Record
+from graphs.foundation.by_name import Extension
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import check_version, read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, locked
 from graphs.problem import Problem
+from graphs.runtime import order_of
 
 VERSION = 2
 Number = TypeVar("Number", int, float)
@@ -79,7 +81,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
             graph=problem.graph.fingerprint,
             cluster=problem.cluster.fingerprint,
             devices=tuple(each[0] if len(each) == 1 else each for each in by_unit),
-            order=plan.order if isinstance(plan.order, str) else _by_unit(plan.order, problem),
+            order=_by_unit(plan.order, problem) if isinstance(plan.order, tuple) else str(plan.order or ""),
             stages=_by_unit(stages, problem) if stages else msgspec.UNSET,
             schedule=ScheduleSection.of(plan.schedule) or msgspec.UNSET,
             mesh=plan.mesh or msgspec.UNSET,
@@ -106,8 +108,11 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
                 if isinstance(rule, str):
                     named_in_file(rule)
         with located(f"{what} is damaged"):
-            order = self.order if isinstance(self.order, str) else _by_op(self.order, problem, "its order is")
-            order = "" if order == problem.runtime.order else order  # earlier files have the problem's rule there
+            order: Extension[Any] | tuple[float, ...] | None = None
+            if isinstance(self.order, tuple):
+                order = _by_op(self.order, problem, "its order is")
+            elif self.order and self.order != problem.runtime.order.name:  # as earlier files write the problem's rule
+                order = order_of(self.order)
             stages = () if self.stages is msgspec.UNSET else _by_op(self.stages, problem, "its stages are")
             mesh = () if self.mesh is msgspec.UNSET else self.mesh
             of_ops = tuple(devices[unit] for unit in unit_of)

@@ -28,7 +28,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cost_model: str = ""  # what timed the ops (`envs.costs.timing`)
     timing_remarks: tuple[str, ...] = ()  # sentences on what to expect of its times (`evaluation.records.step_errors`)
     conditions: Conditions = Conditions()  # how the problem's plans are run, and what times them; earlier: not known
-    order: str = FIFO  # under which the plan is run: a rule, or "given"; what is read without one was run so
+    order: str = FIFO.name  # under which the plan is run: a rule, or "given"; what is read without one was run so
     program_seconds: float | None = None  # step time of the same plan with ops in PyTorch's own order
     micro_batches: int = 1
     replicas: tuple[int, ...] = ()  # (stages,) devices of each stage, of a plan that is no op placement

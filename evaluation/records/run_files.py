@@ -46,7 +46,7 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     optimizer: str
     cost_model: str = AUTO
     runtime: str = IDEAL.name
-    order: str = LONGEST_PATH  # of older files, which name no runtime
+    order: str = LONGEST_PATH.name  # of older files, which name no runtime
 
 
 def load_evaluation(path: Path) -> EvaluationFile:
@@ -65,7 +65,7 @@ def load_problem(path: Path) -> Problem:
         for named in (spec.graph, spec.cluster, spec.cost_model, spec.runtime, spec.order):
             named_in_file(named)
         runtime = runtime_of(spec.runtime)
-        runtime = runtime if spec.order == LONGEST_PATH else runtime.with_knobs(order=spec.order)
+        runtime = runtime if spec.order == LONGEST_PATH.name else runtime.with_knobs(order=spec.order)
     cluster = load_cluster(spec.cluster)
     graph = load_graph(spec.graph, groups=spec.groups)
     return timed(Problem(graph, cluster, spec.optimizer, runtime=runtime), spec.cost_model)

@@ -153,7 +153,7 @@ def unknown_batch(expansion: Expansion) -> list[str]:
 
 def order_sentence(timeline: Timeline, program_seconds: float) -> str:
     """The order of ops under which a step time holds, and what the same plan takes in PyTorch's own."""
-    if timeline.order == PROGRAM:
+    if timeline.order == PROGRAM.name:
         return "Order: program, PyTorch's own."
     named = "a number for each op" if timeline.order == GIVEN else timeline.order
     over = program_seconds / timeline.step_seconds if timeline.step_seconds else np.nan

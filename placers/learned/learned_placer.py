@@ -130,9 +130,7 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
         else:
             best = self._best(policy, evaluator, placements, orders)
             chosen, order = best.placement, best.order
-        return PlacerResult.of_units(
-            problem, chosen, self.name, seed, simulations=evaluator.simulations, order="" if order is None else order
-        )
+        return PlacerResult.of_units(problem, chosen, self.name, seed, simulations=evaluator.simulations, order=order)
 
     def _best(self, policy: LearnedPolicy, evaluator: Evaluator, placements: Ints, orders: Floats | None) -> Candidate:
         """The best of two placements or more, in as many simulations."""

@@ -77,9 +77,9 @@ class Evaluations:
         return self.rule if self.incumbent.priorities is None else self.incumbent.priorities
 
     @property
-    def order(self) -> str | Floats:
-        """The order of the best plan: (ops,) priorities, or "" if they are those of the problem's rule."""
-        return "" if np.array_equal(self.priorities, self.rule) else self.priorities
+    def order(self) -> Floats | None:
+        """The order of the best plan: (ops,) priorities, or None if they are those of the problem's rule."""
+        return None if np.array_equal(self.priorities, self.rule) else self.priorities
 
     def energies(self, placements: Ints, priorities: Floats | None = None) -> Floats:
         """(plans,) energies of placements (plans, units), each under its own priorities, (plans, ops), if there are."""

@@ -130,7 +130,7 @@ def starts_of(placers: Iterable[Asked], levels: Levels, budget: int, seed: int) 
             notes.append(f"start {placer.name} was left out: {said}")
             continue
         spent += result.simulations
-        priorities = priorities_of(levels[level], result.plan.order) if result.plan.order else np.zeros(0)
+        priorities = priorities_of(levels[level], result.plan.order) if result.plan.order is not None else np.zeros(0)
         if len(priorities):
             orders[len(found)] = priorities
         found.append(at_finest(levels, level, placement))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
-from envs.orders import load_order, order_name, priorities_of
+from envs.orders import order_name, priorities_of
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
@@ -19,7 +19,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from graphs.runtime import FIFO, IDEAL, LONGEST_PATH, RUNTIMES
+from graphs.runtime import FIFO, IDEAL, LONGEST_PATH, RUNTIMES, order_of
 from tests.oracle.oracle import simulate as simulate_plainly
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -49,12 +49,12 @@ def own(folder: Path, returned: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_orders_every_op_or_none(name: str) -> None:
-    priorities = load_order(name).priorities(PROBLEM, costs_of(PROBLEM).op_seconds)
+    priorities = order_of(name).built.priorities(PROBLEM, costs_of(PROBLEM).op_seconds)
     assert priorities.dtype == np.float64
     assert priorities.shape in ((30,), (0,))
     assert np.isfinite(priorities).all()
     assert priorities_of(PROBLEM, name).tolist() == priorities.tolist()
-    assert IDEAL.with_knobs(order=name.replace("_", "-")).order == name
+    assert IDEAL.with_knobs(order=name.replace("_", "-")).order.name == name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,14 +64,14 @@ def test_it_is_the_problems_or_the_plans(name: str) -> None:
     named = simulate(replace(PROBLEM, runtime=IDEAL.with_knobs(order=name)), Plan.of(placement))
     assert simulate(PROBLEM, Plan.of(placement, order=name)).start.tolist() == named.start.tolist()
     assert Simulator(PROBLEM, order=name).timeline(placement).start.tolist() == named.start.tolist()
-    other = replace(PROBLEM, runtime=RUNTIMES[FIFO])
+    other = replace(PROBLEM, runtime=RUNTIMES[FIFO.name])
     assert simulate(other, Plan.of(placement, order=name)).start.tolist() == named.start.tolist()
 
 
 @given(cases(), st.sampled_from(NAMES))
 def test_a_plan_under_it_is_the_oracles_with_its_priorities(case: Case, name: str) -> None:
     problem, seconds = case.problem, case.op_seconds
-    priorities = load_order(name).priorities(problem, seconds)
+    priorities = order_of(name).built.priorities(problem, seconds)
     for plan in range(len(case.placements)):
         expected = simulate_plainly(
             problem, seconds.tolist(), case.per_op(plan), priorities if len(priorities) else "fifo"
@@ -98,7 +98,8 @@ def test_the_longest_path_is_what_is_meant_unless_another_is_named() -> None:
     problem = Problem(toy_graph([1, 1, 5], [(1, 2)]), toy_cluster(1))
     starts = {order: Simulator(problem, order=order).timeline([0, 0, 0]).start.tolist() for order in ("", *NAMES)}
     assert starts == {"": [6, 0, 1], "longest_path": [6, 0, 1], "fifo": [0, 1, 2], "program": [0, 1, 2]}
-    assert problem.runtime.order == LONGEST_PATH == order_name(problem, "")
+    assert problem.runtime.order == LONGEST_PATH
+    assert order_name(problem, None) == LONGEST_PATH.name
     assert order_name(problem, "fifo") == "fifo"
     assert order_name(problem, (3.0, 2.0, 1.0)) == "given"
 
@@ -168,4 +169,4 @@ def test_wrong_priorities_of_a_user_name_the_file(tmp_path: Path, returned: str,
 def test_what_is_no_rule_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def build():\n    return 3\n")
     with pytest.raises(InputError, match="expected an order, with a method `priorities`, got int"):
-        load_order(f"{tmp_path / 'mine.py'}:build")
+        order_of(f"{tmp_path / 'mine.py'}:build").loaded()

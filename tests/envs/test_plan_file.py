@@ -17,6 +17,7 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.runtime import LONGEST_PATH
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
 NAMES = st.lists(st.text("ab./", max_size=5), min_size=1, max_size=8, unique=True)  # every awkward prefix
@@ -95,7 +96,7 @@ def test_an_order_may_be_written_by_hand(tmp_path: Path) -> None:
 
     assert order({"": 1, "a/y": -2.5}) == (1.0, -2.5, 1.0)
     assert order({"": 1, "b": 3}) == (1.0, 1.0, 3.0)
-    assert order("longest-path") == "longest-path"
+    assert order("longest-path") == LONGEST_PATH
     for wrong, sentence in (
         ("longestpath", "unknown order 'longestpath'; did you mean 'longest_path'"),
         ({"a": 1, "c": 2}, "order: unknown op or module 'c'"),

@@ -14,6 +14,7 @@ from envs.simulation.robustness import robustness
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import FIFO
 from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.strategies import Case, cases
@@ -29,9 +30,9 @@ def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     assert found.step_seconds == found.median_seconds == found.worst_seconds
     assert found.step_seconds == simulate(problem, plan).step_seconds
     assert found.step_seconds >= found.free_seconds or problem.graph.num_units > 2  # with more, order may help
-    by_fifo = robustness(problem, replace(plan, order="fifo"), noise=0.0, draws=2)
+    by_fifo = robustness(problem, replace(plan, order=FIFO), noise=0.0, draws=2)
     assert by_fifo.by_fifo is None
-    assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
+    assert found.by_fifo == (None if plan.order == FIFO else by_fifo)
 
 
 @settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
@@ -41,8 +42,8 @@ def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: tu
     found = robustness(problem, plan, noise=0.0, draws=2)
     assert found.step_seconds == found.median_seconds == found.worst_seconds
     assert found.step_seconds == simulate(problem, plan).step_seconds
-    by_fifo = robustness(problem, replace(plan, order="fifo"), noise=0.0, draws=2)
-    assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
+    by_fifo = robustness(problem, replace(plan, order=FIFO), noise=0.0, draws=2)
+    assert found.by_fifo == (None if plan.order == FIFO else by_fifo)
 
 
 @settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))

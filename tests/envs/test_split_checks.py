@@ -18,6 +18,7 @@ from graphs.foundation.errors import InputError
 from graphs.notation.ranges import Range
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.runtime import FIFO
 from tests.envs.expansion.divided_graphs import mlp, random_split
 from tests.oracle.toys import toy_cluster, toy_graph
 
@@ -88,7 +89,7 @@ def test_a_plan_with_a_split_survives_in_a_file(tmp_path: Path, mesh: Mesh, seed
     devices = math.prod(axis if isinstance(axis, int) else len(axis) for axis in mesh)
     graph = mlp([16, 16, 16], 16).graph
     splits = random_split(graph, (4,) * len(mesh), np.random.default_rng(seed))
-    given = Plan((tuple(range(devices)),) * len(graph), "fifo", split=splits, mesh=mesh)
+    given = Plan((tuple(range(devices)),) * len(graph), FIFO, split=splits, mesh=mesh)
     path = tmp_path / "a.plan.json"
     here = problem(graph)
     save_plan(PlacerResult(given, "by hand", 0, 0), here, simulate(here, given), path)

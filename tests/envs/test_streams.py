@@ -113,7 +113,7 @@ def test_the_order_of_a_plan_is_not_followed() -> None:
     problem = Problem(graph, toy_cluster(1), runtime=LOOP)
     given_order = simulate(problem, Plan.of([0, 0, 0], order=[2, 1, 0]))
     assert given_order.start.tolist() == [0, 1, 3]
-    assert given_order.order == PROGRAM
+    assert given_order.order == PROGRAM.name
     batch = Simulator(problem).run_ordered([[0, 0, 0]], np.array([[2.0, 1.0, 0.0]]))
     assert batch.step_seconds.tolist() == [6.0]
 
@@ -123,7 +123,7 @@ def test_verbs_plan_for_the_loop() -> None:
     assert placed.problem.runtime == runtime_of("parallelize")
     ideal = placelab.simulate(MODEL, placed.plan, cluster=CLUSTER, runtime="ideal")
     assert placed.record.step_seconds > ideal.record.step_seconds
-    assert placed.record.order == PROGRAM
+    assert placed.record.order == PROGRAM.name
     digits = {problem_digits(replace(placed.problem, runtime=each)) for each in (IDEAL, LOOP, placed.problem.runtime)}
     assert len(digits) == 3
 

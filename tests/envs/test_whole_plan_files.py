@@ -21,6 +21,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
+from graphs.runtime import FIFO, PROGRAM
 from tests.envs.test_plan_file import NAMES, named, written, written_as
 from tests.oracle.toys import random_graph, toy_cluster
 
@@ -55,8 +56,8 @@ def whole_plans(draw: st.DrawFn) -> tuple[Problem, Plan]:
         bucket_bytes=draw(st.sampled_from((1.5, np.inf)) | st.just(Schedule().bucket_bytes)),
     )
     number = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from((1.0, 2.0))
-    order = draw(st.lists(number, min_size=ops, max_size=ops).map(tuple) | st.sampled_from(("fifo", "program")))
-    order = order if isinstance(order, str) else tuple(each + 0.0 for each in order)
+    order = draw(st.lists(number, min_size=ops, max_size=ops).map(tuple) | st.sampled_from((FIFO, PROGRAM)))
+    order = tuple(each + 0.0 for each in order) if isinstance(order, tuple) else order
     return problem, Plan(devices, order, schedule)
 
 
@@ -122,7 +123,7 @@ def test_an_op_without_an_entry_goes_where_its_group_goes(tmp_path: Path) -> Non
 def test_a_pipeline_is_written_by_stage_and_only_what_differs_from_the_default(tmp_path: Path) -> None:
     problem = named("emb/add", "layers.0/mm", "layers.1/mm", "layers.1/mm.grad", "head/mm", mirror=(-1, -1, -1, 2, -1))
     schedule = Schedule(micro_batches=8, stages=(0, 0, 1, 1, 2), order="gpipe", recompute=(0, 1))
-    plan = Plan(((0, 1), (0, 1), (2,), (2,), (0, 1)), "fifo", schedule)
+    plan = Plan(((0, 1), (0, 1), (2,), (2,), (0, 1)), FIFO, schedule)
     save_plan(PlacerResult(plan), problem, PREDICTED, tmp_path / "a.plan.json")
     assert json.loads((tmp_path / "a.plan.json").read_text())["plan"] == {
         "stages": [
@@ -137,7 +138,7 @@ def test_a_pipeline_is_written_by_stage_and_only_what_differs_from_the_default(t
 
 def test_data_parallelism_is_written_by_module(tmp_path: Path) -> None:
     problem = named("emb/add", "layers.0/mm", "head/mm")
-    plan = Plan(((0, 1, 2), (0, 1, 2), (1,)), "fifo", Schedule(recompute=(1,), bucket_bytes=7.0))
+    plan = Plan(((0, 1, 2), (0, 1, 2), (1,)), FIFO, Schedule(recompute=(1,), bucket_bytes=7.0))
     save_plan(PlacerResult(plan), problem, PREDICTED, tmp_path / "a.plan.json")
     assert json.loads((tmp_path / "a.plan.json").read_text())["plan"] == {
         "placement": {"emb": ["gpu:0", "gpu:1", "gpu:2"], "layers": ["gpu:0", "gpu:1", "gpu:2"], "head": "gpu:1"},

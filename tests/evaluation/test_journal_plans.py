@@ -18,6 +18,7 @@ from evaluation.comparing.compare import compare
 from evaluation.records.journal import plans
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.contract.placer import as_result
 from tests.envs.expansion.divided_graphs import mlp
 from tests.evaluation.some_placers import Alternating
@@ -36,7 +37,7 @@ def test_plans_are_kept_by_units_and_written_where_asked_for(tmp_path: Path) -> 
         problem = PROBLEM if entry.cluster == PROBLEM.cluster.fingerprint else other
         assert len(entry.devices) == problem.graph.num_units
         assert simulate(problem, entry.plan(problem)).step_seconds == entry.record.step_seconds
-        assert entry.plan(problem).order == ""
+        assert entry.plan(problem).order is None
         assert entry.record.conditions.runtime == problem.runtime.name
     with pytest.raises(InputError, match=r"the plan of .* is none for 'easy@toy2'"):
         kept[0].plan(Problem(toy_graph([1], [], name="easy"), toy_cluster(2)))
@@ -86,7 +87,7 @@ class Whole:
         half = np.arange(len(problem.graph)) * 2 // len(problem.graph)
         schedule = Schedule(micro_batches=2, stages=tuple(half.tolist()), order="gpipe", recompute=(0,))
         devices = tuple(((0, 1), (1,))[stage] for stage in half.tolist())
-        return PlacerResult(Plan(devices, "program", schedule), self.name, seed)
+        return PlacerResult(Plan(devices, PROGRAM, schedule), self.name, seed)
 
 
 def test_whole_plans_are_kept_and_said_in_the_records(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.reserve import reserve_in, reserve_of
-from graphs.runtime import IDEAL, Runtime, runtime_of
+from graphs.runtime import FIFO, IDEAL, Runtime, runtime_of
 from tests.evaluation.some_records import to_text
 
 MODEL, CLUSTER = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "mixed:h100x2,link=nvlink4"
@@ -101,7 +101,7 @@ def test_a_file_of_an_earlier_version_was_made_for_the_ideal_machine(tmp_path: P
     problem = Problem(load_graph(MODEL), load_cluster(CLUSTER), runtime=IDEAL.with_knobs(order="program"))
     found = again(path)
     assert found.timeline.step_seconds == simulate(problem, found.plan).step_seconds
-    assert (found.plan.order, found.result.made_for) == ("", Conditions(runtime="ideal:order=program"))
+    assert (found.plan.order, found.result.made_for) == (None, Conditions(runtime="ideal:order=program"))
     assert "the plan was made for `ideal:order=program`" in again(path, runtime="run").record.notes[0]
 
 
@@ -156,7 +156,7 @@ def test_code_in_what_a_plan_was_made_for_is_refused(tmp_path: Path) -> None:
 
 def test_a_runtime_that_no_name_gives_is_not_said() -> None:
     problem = Problem(load_graph(MODEL), load_cluster(CLUSTER))
-    for runtime in (Runtime("ideal", "fifo"), Runtime("mine")):
+    for runtime in (Runtime("ideal", FIFO), Runtime("mine")):
         assert Conditions.of(replace(problem, runtime=runtime)).runtime == ""
     assert Conditions.of(problem).runtime == "ideal"
 
@@ -165,7 +165,7 @@ def test_a_runtime_that_no_name_gives_is_not_said() -> None:
 def test_a_runtime_with_an_order_of_ones_own_is_read_from_its_name(order: str) -> None:
     runtime = runtime_of("run:host=30us").with_knobs(order=order)
     assert runtime_of(runtime.name) == runtime
-    assert runtime_of(runtime.name).order == order
+    assert runtime_of(runtime.name).order.name == order
     assert runtime_of(f"run:order={order},host=30us") == runtime
 
 

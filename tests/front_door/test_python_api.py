@@ -193,7 +193,7 @@ def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Pat
     for order in ("fifo", "program", "longest_path"):
         placed = placelab.place(graph, placer="round_robin", order=order, out=plan, **given)
         steps[order] = placed.timeline.step_seconds
-        assert placed.problem.runtime.order == order
+        assert placed.problem.runtime.order.name == order
         found = placelab.simulate(graph, plan, cluster="p100x2")
         assert found.timeline.step_seconds == steps[order], "as it was made for"
     assert len(set(steps.values())) > 1
@@ -353,6 +353,6 @@ def test_a_plan_file_of_groups_is_read_with_as_many(graph: Path, tmp_path: Path)
     plan.write_text(json.dumps(content))
     placed = placelab.simulate(graph, plan, cluster="p100x2")
     assert placed.plan == Plan.of([1] * len(tied))
-    assert placed.problem.runtime.order == "fifo"
+    assert placed.problem.runtime.order.name == "fifo"
     with pytest.raises(InputError, match="but with other ops, costs or `groups`"):
         placelab.simulate(graph, plan, cluster="p100x2", groups=5)

@@ -98,7 +98,7 @@ def test_a_file_of_ones_own_may_be_in_any_folder(folder: str, tmp_path: Path, mo
     assert len(load_graph(f"{mine}:model", training=False)) > 0
     model, placer, cluster = f"{mine}:model:width=3", f"{mine}:build:knob=2", f"{mine}:cards:devices=3"
     placed = placelab.place(model, placer=placer, cluster=cluster, order=f"{mine}:order", budget=1)
-    assert placed.problem.runtime.order == f"{mine}:order"
+    assert placed.problem.runtime.order.name == f"{mine}:order"
     assert len(placed.problem.cluster) == 3
 
 

@@ -29,6 +29,7 @@ from graphs.formats.graph_file import save_graph
 from graphs.formats.onnx import save_onnx
 from graphs.foundation.documents import write_document
 from graphs.op_groups.grouping import tie_ops
+from graphs.runtime import LONGEST_PATH
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import Meta
@@ -65,7 +66,7 @@ from training.recipe import RECIPES
 
 _FIRST = [unit < 2 for unit in step().units.tolist()]  # in the first stage
 WHOLE_PLAN = Plan(
-    tuple((0, 1) if first else (1,) for first in _FIRST), "longest_path",
+    tuple((0, 1) if first else (1,) for first in _FIRST), LONGEST_PATH,
     Schedule(2, tuple(int(not first) for first in _FIRST), "gpipe", recompute=(0,)),
 )  # fmt: skip
 PLAN_BY_DEGREES = {

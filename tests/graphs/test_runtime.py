@@ -25,7 +25,7 @@ def test_a_name_says_what_differs_from_its_kind() -> None:
     assert IDEAL.with_knobs(order=PROGRAM, host="30us").name == "ideal:order=program,host=30us"
     assert IDEAL.with_knobs(order=PROGRAM).with_knobs(order=LONGEST_PATH).name == "ideal"
     assert IDEAL.with_knobs(host="30us").host == host_of("30us")
-    assert runtime_of("fifo").with_knobs(host="none") == RUNTIMES[FIFO]
+    assert runtime_of("fifo").with_knobs(host="none") == RUNTIMES[FIFO.name]
 
 
 def test_every_name_is_that_of_its_runtime() -> None:

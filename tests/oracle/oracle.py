@@ -9,8 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from graphs.cluster import FREE, Cluster
+from graphs.foundation.by_name import Extension
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from tests.oracle.issuing import Thread, issue, outputs, sums_of
@@ -19,6 +21,9 @@ from tests.oracle.issuing import Thread, issue, outputs, sums_of
 # or ("message", edge)
 Name = tuple[object, ...]
 Copy = tuple[int, int, int]  # what is copied (op, or number of ops + number of message), its op, the device it is on
+
+
+Priority = Extension[Any] | str | Floats  # a rule or its name, or (ops,) numbers
 
 
 @dataclass
@@ -54,7 +59,7 @@ class Result:
 
 
 def simulate(
-    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str | Floats = "fifo"
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: Priority = "fifo"
 ) -> Result:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
@@ -73,8 +78,9 @@ def simulate(
     return Result(start, finish, copies, max(finish), peak)  # rule 5
 
 
-def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:
+def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: Priority) -> list[float]:
     """Rule 4: the smaller goes first."""
+    priority = priority.name if isinstance(priority, Extension) else priority
     edges = problem.graph.edges.tolist()
     remaining: dict[int, float] = {}
 

@@ -15,8 +15,9 @@ from simpy import Environment
 from simpy.events import Event, EventPriority
 
 from graphs.cluster import FREE, Device
-from graphs.op_graph import Floats
+from graphs.foundation.by_name import Extension
 from graphs.problem import Problem
+from tests.oracle.oracle import Priority
 
 LAST_OF_THE_INSTANT = EventPriority(2)  # after SimPy's URGENT and NORMAL, which are 0 and 1
 
@@ -60,7 +61,7 @@ class Task:
 
 
 def simulate(
-    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str | Floats = "fifo"
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: Priority = "fifo"
 ) -> Times:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]; with no memory.
 
@@ -204,8 +205,9 @@ def _message_seconds(device: Device, size: float) -> float:
     return device.message_seconds + size * device.message_seconds_per_byte
 
 
-def _urgency(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:
+def _urgency(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: Priority) -> list[float]:
     """(ops,) the smaller goes first: equal, or minus the longest path from the op to the end in mean seconds."""
+    priority = priority.name if isinstance(priority, Extension) else priority
     if not isinstance(priority, str):
         return [float(number) for number in priority]
     if priority == "fifo":

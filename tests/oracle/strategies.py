@@ -13,7 +13,7 @@ from graphs.cluster import FREE, Cluster, Device
 from graphs.host import Collectives, Host
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
-from graphs.runtime import IDEAL
+from graphs.runtime import IDEAL, order_of
 from graphs.transforms.autograd_step import AutogradNodes
 from tests.oracle.oracle import Result
 from tests.oracle.simpy_oracle import Times
@@ -79,7 +79,7 @@ def cases(
     if streams:
         rules, hosted = st.sampled_from(("fifo", "longest_path")), st.none() | hosts(exact=messages)
         host_of_all = draw(hosted.map(lambda host: host and replace(host, per_device=False)))
-        runtime = replace(IDEAL, order=draw(rules), host=host_of_all, streams=True)
+        runtime = replace(IDEAL, order=order_of(draw(rules)), host=host_of_all, streams=True)
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
         problem = in_nodes(draw, problem)
     elif host:

@@ -42,7 +42,7 @@ def test_the_engine_agrees_with_placetos_simulator(ops: int, devices: int) -> No
     for seed in range(5 if ops < 2000 else 1):
         graph, seconds = without_ties(random_graph(ops, seed, weights=False), seed)
         per_device = np.repeat(seconds[:, None], devices, axis=1)
-        simulator = Simulator(Problem(graph, p2_cluster(devices), op_seconds=per_device, runtime=RUNTIMES[FIFO]))
+        simulator = Simulator(Problem(graph, p2_cluster(devices), op_seconds=per_device, runtime=RUNTIMES[FIFO.name]))
         placement = np.random.default_rng(seed).integers(0, devices, ops)
         theirs = simulate(seconds.tolist(), graph.output_bytes.tolist(), *neighbours(graph), placement.tolist())
         timeline = simulator.timeline(placement)

@@ -180,7 +180,7 @@ def test_half_of_the_simulations_are_of_placements_under_the_rule(monkeypatch: p
     tried = list[int]()
     try_all = Solution.try_all
 
-    def counting(self: Solution, placements: Ints, order: Floats | str = "") -> None:
+    def counting(self: Solution, placements: Ints, order: Floats | None = None) -> None:
         tried.append(len(placements))
         try_all(self, placements, order)
 

@@ -19,6 +19,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 from graphs.op_groups.layer_names import unit_blocks
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.data_parallel import DataParallel
 from placers.parallel import Parallel
 from placers.tensor_parallel import TensorParallel
@@ -115,7 +116,7 @@ def test_shards_follow_one_another_then_replicas_then_stages() -> None:
     plan = Parallel(dp=2, tp=2, pp=2, micro_batches=2).place(captured(TRANSFORMER, "v100_servers")).plan
     of_stage = dict(zip(plan.schedule.stages, plan.devices, strict=True))
     assert of_stage == {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
-    assert (plan.mesh, plan.order, plan.schedule.order) == ((2, 2), "program", "early_backward_a")
+    assert (plan.mesh, plan.order, plan.schedule.order) == ((2, 2), PROGRAM, "early_backward_a")
     assert plan.schedule.all_reduce == "nccl"
     assert given_by("all_reduce=ring").place(Pipeline(3).problem(servers(4))).plan.schedule.all_reduce == "ring"
 

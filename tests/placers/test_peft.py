@@ -8,6 +8,7 @@ from envs.simulation.held_memory import HeldMemory, Room
 from envs.simulation.simulator import simulate
 from graphs.algorithms.order import ready_first
 from graphs.problem import Problem
+from graphs.runtime import LONGEST_PATH
 from placers.heft import Heft
 from placers.peft import Peft, optimistic_costs
 from placers.solvers.list_scheduling import SchedulingTasks
@@ -46,7 +47,7 @@ def test_under_their_own_orders_steps_take_as_long_as_in_the_paper() -> None:
     for placer, makespan, by_rule in ((Peft(), 122, 137), (Heft(), 133, 160)):
         plan = placer.place(problem).plan
         assert simulate(problem, plan).step_seconds == makespan
-        assert simulate(problem, replace(plan, order="longest_path")).step_seconds == by_rule
+        assert simulate(problem, replace(plan, order=LONGEST_PATH)).step_seconds == by_rule
 
 
 def test_ops_are_taken_when_they_are_ready_by_their_rank() -> None:

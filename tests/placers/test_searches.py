@@ -56,28 +56,29 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
             by_name.build("placers", spec).place(ORDERED, seed=SEEDS[name], budget=BUDGET)
     resumed = by_name.build("placers", spec).place(ORDERED, seed=SEEDS[name], budget=BUDGET)
     assert (resumed.plan, resumed.simulations, resumed.curve) == (whole.plan, whole.simulations, whole.curve)
-    assert (name in OF_ORDERS) <= (not isinstance(whole.plan.order, str))
+    assert (name in OF_ORDERS) <= (isinstance(whole.plan.order, tuple))
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_order_stays_the_problems_rule_unless_it_may_change(name: str) -> None:
     search, fixed = (by_name.build("placers", f"{name}{knobs}") for knobs in ("", ":order=false"))
-    assert (name in OF_ORDERS) <= (
-        not isinstance(search.place(ORDERED, seed=SEEDS[name], budget=BUDGET).plan.order, str)
-    )
-    assert fixed.place(ORDERED, seed=SEEDS[name], budget=BUDGET).plan.order == ""
+    assert (name in OF_ORDERS) <= (isinstance(search.place(ORDERED, seed=SEEDS[name], budget=BUDGET).plan.order, tuple))
+    assert fixed.place(ORDERED, seed=SEEDS[name], budget=BUDGET).plan.order is None
     for order in ("fifo", "program"):
         problem = replace(PROBLEM, runtime=IDEAL.with_knobs(order=order))
         result = fixed.place(problem, seed=SEEDS[name], budget=BUDGET)
-        assert (result.plan.order, result.curve[-1][1]) == ("", simulate(problem, result.plan).step_seconds)
-    fifo, pipelined = replace(PROBLEM, runtime=RUNTIMES[FIFO]), replace(PROBLEM, objective=objective_of("max-load"))
+        assert (result.plan.order, result.curve[-1][1]) == (None, simulate(problem, result.plan).step_seconds)
+    fifo, pipelined = (
+        replace(PROBLEM, runtime=RUNTIMES[FIFO.name]),
+        replace(PROBLEM, objective=objective_of("max-load")),
+    )
     for problem in (fifo, pipelined):
         same = (
             search.place(problem, seed=SEEDS[name], budget=BUDGET),
             fixed.place(problem, seed=SEEDS[name], budget=BUDGET),
         )
         assert same[0].plan == same[1].plan
-        assert same[0].plan.order == ""
+        assert same[0].plan.order is None
 
 
 @pytest.mark.parametrize("name", SEARCHES)

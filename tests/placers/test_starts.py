@@ -228,16 +228,16 @@ def test_a_search_begins_under_the_better_of_the_rule_and_the_placers_own_order(
         placer = Ordering(seed)
         give(monkeypatch, placer)
         plan = placer.place(problem).plan
-        by_rule, by_own = (simulate(problem, each).step_seconds for each in (replace(plan, order=""), plan))
+        by_rule, by_own = (simulate(problem, each).step_seconds for each in (replace(plan, order=None), plan))
         found = Annealing().place(problem, budget=2).plan
         assert simulate(problem, found).step_seconds == min(by_rule, by_own)
-        assert found == (plan if by_own < by_rule else replace(plan, order=""))
+        assert found == (plan if by_own < by_rule else replace(plan, order=None))
         own += found == plan
         for fixed in (Annealing(order=False).place(problem, budget=1), Annealing().place(problem, budget=1)):
-            assert fixed.plan == replace(plan, order="")
+            assert fixed.plan == replace(plan, order=None)
     assert own > 0
-    fifo = replace(problem, runtime=RUNTIMES[FIFO])
-    assert Annealing().place(fifo, budget=50).plan.order == ""
+    fifo = replace(problem, runtime=RUNTIMES[FIFO.name])
+    assert Annealing().place(fifo, budget=50).plan.order is None
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -19,6 +19,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem, objective_of
+from graphs.runtime import LONGEST_PATH, PROGRAM
 from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe
 from tests.contracts.test_placers import training_graph, unequal_cluster
@@ -148,14 +149,14 @@ def test_replicas_of_a_stage_are_neighbours() -> None:
 def test_one_stage_of_replicas_is_data_parallelism() -> None:
     problem = Pipeline(stages=3, weights=8.0).problem(servers(4, bandwidth=4.0))
     plan = GPipe(replicas=4).place(problem).plan
-    assert replace(plan, order="program") == DataParallel().place(problem).plan
+    assert replace(plan, order=PROGRAM) == DataParallel().place(problem).plan
 
 
 def test_data_parallelism_adds_up_gradients_as_early_as_pytorch_does() -> None:
     """Longest path first puts off the gradients of weights, and their sums with them."""
     problem = Problem(load_graph("vgg:layers=11,image=32,batch=16"), load_cluster("p100x4"))
     plan = DataParallel().place(problem).plan
-    early, late = (simulate(problem, each).step_seconds for each in (plan, replace(plan, order="longest_path")))
+    early, late = (simulate(problem, each).step_seconds for each in (plan, replace(plan, order=LONGEST_PATH)))
     assert early < late
 
 

@@ -127,7 +127,7 @@ def test_while_it_learns_to_place_ops_run_by_the_rule() -> None:
         (replace(ORDERING, network=NETWORK), "only a network with orders=true learns an order"),
         (Recipe(order=OrderStage(updates=1)), "placer 'gdp' chooses no order; set order.updates to 0"),
         (
-            replace(ORDERING, problems=replace(ORDERING.problems, order=FIFO)),
+            replace(ORDERING, problems=replace(ORDERING.problems, order=FIFO.name)),
             "an order departs from 'longest_path'; set problems.order to that",
         ),
     ],

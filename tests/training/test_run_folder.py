@@ -199,6 +199,6 @@ def test_a_run_from_before_recipes_named_an_order_was_trained_first_come_first_s
     recipe = load_recipe("gdp")
     (tmp_path / "config.toml").write_text(recipe.to_toml())
     assert recipe_of(tmp_path) == recipe
-    assert recipe.problems.order == LONGEST_PATH != FIFO
+    assert recipe.problems.order == LONGEST_PATH.name
     (tmp_path / "config.toml").write_text(recipe.to_toml().replace(f'order = "{LONGEST_PATH}"\n', ""))
-    assert recipe_of(tmp_path) == replace(recipe, problems=replace(recipe.problems, order=FIFO))
+    assert recipe_of(tmp_path) == replace(recipe, problems=replace(recipe.problems, order=FIFO.name))

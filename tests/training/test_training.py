@@ -159,7 +159,7 @@ def test_of_a_larger_budget_gdp_makes_larger_updates_too() -> None:
 
 
 def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(random_graph(20, seed=1), toy_cluster(3), runtime=RUNTIMES[FIFO])
+    problem = Problem(random_graph(20, seed=1), toy_cluster(3), runtime=RUNTIMES[FIFO.name])
     results: list[FineTuned] = []
 
     def likelihood() -> float:

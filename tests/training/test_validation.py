@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import LONGEST_PATH
 from placers.learned.policy_file import load_policy
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
@@ -117,7 +118,7 @@ def test_a_run_is_validated_as_asked_and_resumed_to_the_same_end(tmp_path: Path)
 def test_problems_to_validate_on_are_of_the_kinds_held_out_whatever_the_seed_of_training() -> None:
     problems = validation_problems(RECIPE)
     assert [problem.graph.name for problem in problems] == ["random-fan", "random-tiles"] * 2
-    assert {problem.runtime.order for problem in problems} == {"longest_path"}
+    assert {problem.runtime.order for problem in problems} == {LONGEST_PATH}
 
 
 def test_validation_needs_kinds_that_are_held_out() -> None:

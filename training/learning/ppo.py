@@ -167,7 +167,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
     def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """As `Trainer.fine_tune`."""
         only = self.problems[0].prepared
-        priorities = None if isinstance(opening.order, str) else np.array([opening.order])
+        priorities = np.array([opening.order]) if isinstance(opening.order, tuple) else None
         only.evaluate(opening.per_unit(only.problem)[None], priorities)
         yield 0, only.incumbent
         for _ in range(simulations // self.settings.samples):

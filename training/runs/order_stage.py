@@ -33,8 +33,10 @@ def learn(what: Decisions, policy: SavedPolicy, recipe: Recipe) -> Policy[Any, A
     """Have a policy learn devices alone, or the order alone. Raises InputError if it chooses no order."""
     if not isinstance(policy, Orders) or not isinstance(policy, Policy):
         raise InputError(f"placer {recipe.placer!r} chooses no order; set order.updates to 0")
-    if recipe.problems.order != LONGEST_PATH:
-        raise InputError(f"an order departs from {LONGEST_PATH!r}; set problems.order to that, or order.updates to 0")
+    if recipe.problems.order != LONGEST_PATH.name:
+        raise InputError(
+            f"an order departs from {LONGEST_PATH.name!r}; set problems.order to that, or order.updates to 0"
+        )
     policy.learn(what)
     return policy
 

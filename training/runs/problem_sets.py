@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 
 from envs.costs.costs import timed
-from envs.orders import load_order
 from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
 from graphs.files.graph_source import graph_sources
@@ -56,7 +55,7 @@ class ProblemSplit:
         of_suites = suite_specs(",".join(chosen.suites))
         clusters = tuple(load_clusters(chosen.clusters if is_trained_on else chosen.test_clusters))
         check_optimizer(chosen.optimizer)
-        load_order(chosen.asked_runtime.order)
+        chosen.asked_runtime.order.loaded()
         learned = {*split(chosen.families, "train")}.difference(tested)  # families tell their own splits apart
         learned |= {*chosen.graphs, *(graph for graph, _ in of_suites)}
         if both := [spec for spec in (*tested, *chosen.test_graphs) if spec in learned]:

@@ -51,7 +51,7 @@ def recipe_of(path: Path) -> Recipe:
     recipe = load_recipe(str(config))
     if "order" in tomllib.loads(config.read_text()).get("problems", {}):
         return recipe
-    return replace(recipe, problems=replace(recipe.problems, order=FIFO))
+    return replace(recipe, problems=replace(recipe.problems, order=FIFO.name))
 
 
 def problems_of(path: Path) -> ProblemSet:

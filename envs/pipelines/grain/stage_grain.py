@@ -69,7 +69,7 @@ class StageGrain:
         stages = stage_of_block[self.block].tolist()
         devices = self._layout.stage_devices
         schedule = replace(self.plan.schedule, stages=tuple(stages))
-        order = self.plan.order if isinstance(self.plan.order, str) else ""
+        order = None if isinstance(self.plan.order, tuple) else self.plan.order
         return Plan(tuple(devices[stage] for stage in stages), order, schedule)
 
     @property

@@ -23,7 +23,7 @@ from evaluation.studies.study import Study, report, run
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.runtime import FIFO, IDEAL, Runtime, order_spec
+from graphs.runtime import FIFO, IDEAL, Runtime, order_of
 
 PLACERS = (
     "gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,"
@@ -47,14 +47,14 @@ class Learned(Study):
     """How many seeds to run each placer with."""
     groups: int = 64
     """Tie the ops into this many groups, each placed as one."""
-    order: str = FIFO
+    order: str = FIFO.name
     """The rule by which devices choose among the ops that are ready."""
 
     def check(self) -> None:
         """Raise InputError for options that make no sense."""
         if not self._suites() or not self.allowed or self.seeds < 1:
             raise InputError("a study needs at least one suite, one placer and one seed")
-        order_spec(self.order)
+        order_of(self.order)
 
     @property
     def allowed(self) -> dict[str, int]:
@@ -79,8 +79,8 @@ class Learned(Study):
         found = [findings for suite in self._suites() if (findings := self.load_suite(suite)).done]
         if not found:
             raise InputError(f"{self.folder}: nothing is done yet of {self.suites}")
-        rule = order_spec(self.order)
-        others = {**self.changed("placers"), **({} if rule == FIFO else {"order": rule})}
+        rule = order_of(self.order).name
+        others = {**self.changed("placers"), **({} if rule == FIFO.name else {"order": rule})}
         command = self.command("suites", "budget", "seeds", "groups", **others)
         return save(found, folder, command, budget=self.budget, groups=self.groups, order=rule)
 
@@ -101,8 +101,8 @@ class Learned(Study):
         return [name for name in self.suites.split(",") if name]
 
     def _journal(self, suite: str) -> Path:
-        rule = order_spec(self.order)
-        apart = "" if rule == FIFO else f"-{rule.replace(':', '-')}"
+        rule = order_of(self.order).name
+        apart = "" if rule == FIFO.name else f"-{rule.replace(':', '-')}"
         return self.folder / f"{suite}-{self.groups}{apart}.jsonl"
 
 

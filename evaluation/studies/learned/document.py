@@ -34,19 +34,19 @@ HIGHEST = 2.5  # ratio in the plot; what is slower leaves it
 
 
 def save(
-    suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget: int, groups: int, order: str = FIFO
+    suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget: int, groups: int, order: str = FIFO.name
 ) -> Path:
     """Write `learned.md` into a folder, and the plot of the curves if anything that is drawn is done.
 
     Of another order than that of the papers, both have it in their names.
     """
-    name = "learned" if order == FIFO else f"learned_{re.sub(r'[^A-Za-z0-9_]+', '_', order)}"
+    name = "learned" if order == FIFO.name else f"learned_{re.sub(r'[^A-Za-z0-9_]+', '_', order)}"
     plot = f"{name}_curves.png"
     drawable = [suite for suite in suites if any(suite.progress(placer, np.ones(1))[1] for placer in DRAWN)]
     plots: dict[str, Plot] = {plot: (partial(_draw_curves, suites=drawable, budget=budget), 5.2)} if drawable else {}
     return save_document(
         "learned", f"{name}.md", folder, plots,
-        command=command, suites=suites, budget=budget, groups=groups, order=order, fifo=FIFO,
+        command=command, suites=suites, budget=budget, groups=groups, order=order, fifo=FIFO.name,
         seeds=max(suite.seeds for suite in suites),
         about={suite.name: (inspect.getdoc(SUITES[suite.name]) or "").partition("\n")[0] for suite in suites},
         claims=[(claim, suite) for claim in CLAIMS for suite in suites if suite.name == claim.suite],

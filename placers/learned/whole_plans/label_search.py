@@ -90,7 +90,7 @@ def _possible(view: ProblemChain, pipeline: LayerPipeline) -> Iterator[LayerPipe
     """What is nearest to a pipeline among those that a construction can make, if there is any."""
     nearest = min(MICRO_BATCHES, key=lambda count: abs(np.log(count / pipeline.micro_batches)))
     order = pipeline.order if pipeline.order in PASS_ORDERS else ONE_F_ONE_B
-    one = replace(pipeline, micro_batches=nearest, order=order, sharing=SHARING, rule="")
+    one = replace(pipeline, micro_batches=nearest, order=order, sharing=SHARING, rule=None)
     if is_possible(view, one):
         yield one
 

@@ -20,6 +20,7 @@ from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RESIDENT, Ints, OpGraph
 from graphs.problem import Problem
+from graphs.runtime import order_of
 
 MODELS = (
     "transformer:layers=2,width=64,heads=2,sequence=16,batch=16,vocabulary=50",
@@ -81,7 +82,7 @@ def plans(graph: OpGraph, rule: str) -> Iterator[tuple[str, Plan]]:
             devices = tuple(tuple(range(at % ranks * replicas, (at % ranks + 1) * replicas)) for at in stage)
             for recompute in ((), tuple(range(stages))):
                 schedule = Schedule(4, order=order, recompute=recompute, sharing=sharing, stages=tuple(stage))
-                yield f"{order}, {replicas} {sharing}", Plan(devices, rule, schedule)
+                yield f"{order}, {replicas} {sharing}", Plan(devices, order_of(rule), schedule)
 
 
 def changes(graph: OpGraph, rule: str, rng: np.random.Generator) -> Iterator[tuple[str, float, float]]:

@@ -146,7 +146,7 @@ def test_a_split_of_micro_batches_holds_each_of_them_in_parts() -> None:
     stages = tuple(int(each >= 2) for each in layer)
     for micro_batches in (1, 2, 4):
         for order in ("gpipe", "early_backward_a"):
-            plan = Plan(devices, "", Schedule(micro_batches, stages, order), split)
+            plan = Plan(devices, None, Schedule(micro_batches, stages, order), split)
             timeline = simulate(problem(graph, 4), plan)
             activation = ITEM * 16 * 16
             within = 2 * 2 * activation  # both stages end with a sum that both of their devices read
@@ -164,7 +164,7 @@ def test_a_split_by_the_batch_is_timed_as_replicas_are(all_reduce: AllReduce, mi
     given = Problem(graph, two_servers(2), optimizer="sgd")
     schedule = Schedule(micro_batches, all_reduce=all_reduce, bucket_bytes=ITEM * 16 * 16 * 2)
     replicas, split = (
-        simulate(given, Plan(((0, 1, 2, 3),) * len(graph), "", schedule, split=each))
+        simulate(given, Plan(((0, 1, 2, 3),) * len(graph), None, schedule, split=each))
         for each in ((), ((),) * len(graph))
     )
     assert moved_bytes(split) == moved_bytes(replicas) == 2 * 3 * graph.weights.sum()

@@ -61,7 +61,7 @@ def test_data_parallelism_of_a_captured_model_is_a_split_by_the_batch(spec: str,
     graph = load_graph(spec)
     problem, schedule = Problem(graph, two_servers(2), optimizer="sgd"), Schedule(micro_batches)
     replicas, split = (
-        simulate(problem, Plan((DEVICES,) * len(graph), "", schedule, each)) for each in ((), ((),) * len(graph))
+        simulate(problem, Plan((DEVICES,) * len(graph), None, schedule, each)) for each in ((), ((),) * len(graph))
     )
     assert moved_bytes(split) == pytest.approx(2 * 3 * graph.weights.sum()) == moved_bytes(replicas)
     assert split.held_bytes.tolist() == pytest.approx(replicas.held_bytes.tolist())
@@ -142,8 +142,8 @@ def test_captured_models_divided_at_random_are_simulated(spec: str, seed: int) -
     mesh, schedule = ((4,), (2, 2))[seed % 2], Schedule(1 + seed % 2, all_reduce=("ring", "direct")[seed // 2])
     split = random_split(graph, mesh, np.random.default_rng(seed))
     problem = Problem(graph, two_servers(2), optimizer="sgd")
-    timeline = simulate(problem, Plan((DEVICES,) * len(graph), "", schedule, split, mesh))
-    whole = simulate(problem, Plan(((0,),) * len(graph), "", schedule))
+    timeline = simulate(problem, Plan((DEVICES,) * len(graph), None, schedule, split, mesh))
+    whole = simulate(problem, Plan(((0,),) * len(graph), None, schedule))
     assert timeline.busy_seconds.sum() >= whole.busy_seconds.sum() * 0.9
     assert timeline.busy_seconds.max() <= whole.busy_seconds[0] * (1 + 1e-9)
 
@@ -170,7 +170,7 @@ def test_models_of_several_inputs_and_outputs_are_divided(micro_batches: int) ->
     problem = Problem(graph, two_servers(2), optimizer="sgd")
     for seed in range(3):
         split = random_split(graph, (2, 2), np.random.default_rng(seed))
-        timeline = simulate(problem, Plan((DEVICES,) * len(graph), "", Schedule(micro_batches), split, (2, 2)))
+        timeline = simulate(problem, Plan((DEVICES,) * len(graph), None, Schedule(micro_batches), split, (2, 2)))
         assert timeline.expansion is not None
         origin = timeline.expansion.origin[timeline.transfers.producer]
         assert not any(graph.kinds[op] == "loss.grad" for op in origin.tolist()), "each device makes all of it"

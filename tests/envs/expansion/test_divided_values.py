@@ -26,7 +26,11 @@ def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1,
         for name, at_random in zip(graph.names, random_split(graph, mesh, np.random.default_rng(seed)), strict=True)
     )
     plan = Plan(
-        (tuple(range(devices)),) * len(graph), "", Schedule(micro_batches, all_reduce="direct"), split=split, mesh=mesh
+        (tuple(range(devices)),) * len(graph),
+        None,
+        Schedule(micro_batches, all_reduce="direct"),
+        split=split,
+        mesh=mesh,
     )
     return expand(Problem(graph, toy_cluster(devices), optimizer="sgd"), plan)
 
@@ -77,7 +81,7 @@ def test_divided_stages_of_a_pipeline_compute_the_same(seed: int, recompute: tup
     first, second = (random_split(graph, mesh, rng) for mesh in ((2, 2), (len(later),)))
     split = tuple(first[op] if not stage else second[op] if len(later) > 1 else () for op, stage in enumerate(stages))
     schedule = Schedule(micro_batches, stages, "early_backward_a", recompute, all_reduce="direct")
-    plan = Plan(devices, "", schedule, split, (2, 2))
+    plan = Plan(devices, None, schedule, split, (2, 2))
     expansion = expand(Problem(graph, toy_cluster(6), optimizer="sgd"), plan)
     assert Sharded(Whole(net, micro_batches, seed), expansion).checked > 40
     assert Role.RECOMPUTED in expansion.role or not recompute

@@ -16,6 +16,7 @@ from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import SPARSE, Phase
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.test_collectives import two_servers
 from tests.envs.expansion.test_divided_bytes import moved_bytes
@@ -32,7 +33,7 @@ def trained(optimizer: str = "adam", cluster: Cluster | None = None) -> Problem:
 def replicas(problem: Problem, micro_batches: int, zero: Zero, kind: AllReduce = "ring") -> Plan:
     order = "early_backward_a" if micro_batches > 1 else AS_READY
     devices = (tuple(range(REPLICAS)),) * len(problem.graph)
-    return Plan(devices, "program", Schedule(micro_batches, order=order, all_reduce=kind, zero=zero))
+    return Plan(devices, PROGRAM, Schedule(micro_batches, order=order, all_reduce=kind, zero=zero))
 
 
 def in_blocks(problem: Problem) -> float:
@@ -114,7 +115,7 @@ def chain(
     order = "early_backward_a" if micro_batches > 1 else AS_READY
     schedule = Schedule(micro_batches, order=order, zero=zero, all_reduce=kind)
     problem = Problem(graph, servers(2, bandwidth=bandwidth), optimizer="adam")
-    return problem, Plan(((0, 1),) * len(graph), "program", schedule)
+    return problem, Plan(((0, 1),) * len(graph), PROGRAM, schedule)
 
 
 def test_gathers_run_two_blocks_ahead() -> None:
@@ -147,7 +148,7 @@ def test_replicas_update_a_part_each_and_gather_it_then() -> None:
 def test_a_plan_in_whole_parts_is_the_same_on_one_replica() -> None:
     problem = trained()
     single = [
-        simulate(problem, Plan(((0,),) * len(problem.graph), "program", Schedule(2, zero=zero, order="gpipe")))
+        simulate(problem, Plan(((0,),) * len(problem.graph), PROGRAM, Schedule(2, zero=zero, order="gpipe")))
         for zero in ZEROS
     ]
     assert len({each.step_seconds for each in single}) == len({each.peak_bytes.max() for each in single}) == 1

@@ -37,5 +37,5 @@ def test_a_family_divided_at_random_is_the_model(family: str, mesh: tuple[int, .
     whole = Trained(graph, {number: each.detach() for number, each in given.items()}, loss.detach(), gradients)
     split = divided_at_random(graph, mesh, np.random.default_rng(0))
     devices = tuple(range(math.prod(mesh)))
-    plan = Plan((devices,) * len(graph), "", Schedule(all_reduce="direct"), split, mesh)
+    plan = Plan((devices,) * len(graph), None, Schedule(all_reduce="direct"), split, mesh)
     check(whole, expand(Problem(graph, toy_cluster(len(devices)), optimizer="sgd"), plan), 1e-8)

@@ -92,7 +92,7 @@ def at_random(graph: OpGraph, seed: int) -> tuple[Problem, Plan]:
     devices = math.prod(map(length, mesh))
     schedule = Schedule(all_reduce=get_args(AllReduce)[seed % 4])
     split = divided_at_random(graph, mesh, np.random.default_rng(seed))
-    plan = Plan((tuple(range(devices)),) * len(graph), "", schedule, split, mesh)
+    plan = Plan((tuple(range(devices)),) * len(graph), None, schedule, split, mesh)
     return problem_of(graph, devices), plan
 
 

@@ -57,7 +57,7 @@ def test_stages_may_share_weights(seed: int) -> None:
     split = tuple(each if len(several) > 1 else () for each, several in zip(drawn, devices, strict=True))
     schedule = Schedule(micro_batches, stages, "gpipe", all_reduce=KINDS[seed % len(KINDS)])
     problem = Problem(graph, toy_cluster(len(first) + len(second)), optimizer="sgd")
-    check(whole, expand(problem, Plan(devices, "", schedule, split, mesh)), 1e-11)
+    check(whole, expand(problem, Plan(devices, None, schedule, split, mesh)), 1e-11)
 
 
 @pytest.mark.parametrize("recompute", [(), (0, 1)])
@@ -74,6 +74,6 @@ def test_divided_stages_compute_what_the_model_does(seed: int, recompute: tuple[
     split = tuple(each if len(several) > 1 else () for each, several in zip(drawn, devices, strict=True))
     schedule = Schedule(micro_batches, stages, "early_backward_a", recompute, all_reduce=KINDS[seed % len(KINDS)])
     problem = Problem(graph, toy_cluster(len(first) + len(second)), optimizer="sgd")
-    expansion = expand(problem, Plan(devices, "", schedule, split, mesh))
+    expansion = expand(problem, Plan(devices, None, schedule, split, mesh))
     check(whole, expansion, 1e-11)
     assert Role.RECOMPUTED in expansion.role or not recompute
