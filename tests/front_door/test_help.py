@@ -43,13 +43,21 @@ def test_an_example_is_a_command_and_fits_into_80_columns(verb: str, line: str) 
     program, *words = shlex.split(line)
     assert (program, words[0]) == ("placelab", verb)
     assert len(line) <= 78
-    app = command_line.parser(VERBS, "about")
+    app = command_line.parser({verb: VERBS[verb]}, "about")
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     for name, value in bound.arguments.items():
         for each in value if isinstance(value, list) else [value]:
             check(name, str(each))
     if verb == "train":
         load_recipe(str(bound.arguments["recipe"]), bound.arguments.get("set", ()))
+
+
+@pytest.mark.parametrize("verb", ["place", "cache"])
+def test_the_help_of_a_verb_is_that_among_all(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command_line.parser(VERBS, "about")([verb, "--help"])
+    among_all = capsys.readouterr().out
+    assert call(capsys, verb, "--help") == (0, among_all, "")
+    assert "Example" in among_all
 
 
 def check(parameter: str, value: str) -> None:
