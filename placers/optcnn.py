@@ -57,7 +57,7 @@ build = OptCNN
 def _searched(pricing: Pricing, limit: float) -> tuple[SplitAssignment, str]:
     """Cuts, and how they were found."""
     if operations_of_joint(pricing) > MOST_OPERATIONS:
-        found = searched(pricing, limit, most_operations=-np.inf).best
+        found = searched(pricing, limit, most_operations=-np.inf)
         return found, "bucket elimination axis by axis, since the tables of all axes at once would be too large"
     try:
         return joint(pricing, limit, least_of_layers), "eliminations of nodes and edges"

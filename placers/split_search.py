@@ -167,7 +167,7 @@ class _Search:
                     self._contest.refused[OWN] = str(error)
 
     def _cheapest(self, pricing: Pricing, limit: float) -> SplitAssignment:
-        return searched(pricing, limit, most_operations=MOST_OPERATIONS).best
+        return searched(pricing, limit, most_operations=MOST_OPERATIONS)
 
     def _fitted(self, way: _Way) -> Iterator[_Way]:
         """The same cuts in both orders, or tighter ones until they fit in the simulator, too."""

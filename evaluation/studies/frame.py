@@ -3,7 +3,6 @@
 frame = Frame.of((record.placer, record) for record in records)
 frame.ratio("heft", "metis")                          # over seeds and problems
 frame.against("heft", "metis")                        # over problems, with wins and losses
-frame.ratio_by_seed("heft", "metis", families)        # over the seeds of each family
 """
 
 from __future__ import annotations
@@ -106,13 +105,6 @@ class Frame:
     def ratio(self, own: Hashable, rival: Hashable | Floats, problems: Collection[str] | None = None) -> Estimate:
         """Geometric mean of the ratios on some of the problems, or on all; its interval is over seeds and problems."""
         return crossed(self.ratios(own, rival)[:, self.columns(problems)])
-
-    def ratio_by_seed(self, own: Hashable, rival: Hashable | Floats, groups: Iterable[Collection[str]]) -> Estimate:
-        """The same with the problems of each group fixed: the interval is over the seeds of each group."""
-        ratios = self.ratios(own, rival)
-        rows = ([row[np.isfinite(row)] for row in ratios[:, self.columns(group)]] for group in groups)
-        strata = [np.array([geometric_mean(row) for row in some if len(row)]) for some in rows]
-        return estimate([stratum for stratum in strata if len(stratum)])
 
     def against(self, own: Hashable, rival: Hashable, problems: Collection[str] | None = None) -> Against:
         """Means over seeds against a rival's, on some of the problems, or on all; the interval is over problems."""

@@ -18,7 +18,6 @@ import numpy as np
 from graphs.cluster import Cluster, Device, check_count
 from graphs.foundation.documents import read_document, read_file
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
 from graphs.op_graph import MOST, Floats, OpGraph, Phase
 from graphs.problem import Problem
 
@@ -150,8 +149,3 @@ def load_workload(path: Path) -> Workload:
             if end not in ids:
                 raise InputError(f"{path}: edges[{i}]: no node has the id {end}")
     return content
-
-
-def save_workload(content: Workload, path: Path) -> None:
-    """Write what `load_workload` reads."""
-    write_whole(path, msgspec.json.encode(content))

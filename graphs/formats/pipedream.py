@@ -20,7 +20,6 @@ import numpy as np
 from graphs.formats import name_of
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph, Phase
 
 _LAYER = re.compile(
@@ -124,12 +123,6 @@ def load_layer_profile(path: Path) -> LayerProfile:
     return LayerProfile(name_of(path), tuple(layers.values()), tuple(edges))
 
 
-def save_layer_profile(profile: LayerProfile, path: Path) -> None:
-    """Write what `load_layer_profile` reads."""
-    lines = [_line(layer) for layer in profile.layers] + [f"\t{u} -- {v}" for u, v in profile.edges]
-    write_whole(path, "\n".join(lines) + "\n")
-
-
 def _layer(match: re.Match[str], place: str) -> ProfiledLayer:
     sizes = match["activation"]
     has_list = sizes.startswith("[") and sizes.endswith("]")
@@ -155,19 +148,3 @@ def _amount(text: str, place: str) -> float:
     if not 0 <= value < math.inf:
         raise InputError(f"{place} is {text.strip()!r}; expected a number >= 0")
     return value
-
-
-def _line(layer: ProfiledLayer) -> str:
-    sizes = "; ".join(repr(size) for size in layer.activation_bytes)
-    stage = "" if layer.stage is None else f", stage_id={layer.stage}"
-    return (
-        f"{layer.id} -- {layer.what} -- forward_compute_time={_milliseconds(layer.forward_seconds)}, "
-        f"backward_compute_time={_milliseconds(layer.backward_seconds)}, "
-        f"activation_size={f'[{sizes}]' if layer.has_list else sizes}, parameter_size={layer.parameter_bytes!r}{stage}"
-    )
-
-
-def _milliseconds(seconds: float) -> str:
-    """The shortest text that is read as the same seconds."""
-    candidates = (repr(round(seconds * 1e3, digits)) for digits in range(18))
-    return next((text for text in candidates if float(text) / 1e3 == seconds), repr(seconds * 1e3))

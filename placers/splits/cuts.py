@@ -45,34 +45,15 @@ class SplitAssignment:
         return tuple(self.options[variable] for variable in splitting.of_op)
 
 
-@dataclass(frozen=True, eq=False)
-class CutSearchResult:
-    """The best cuts that were found, and what each way of finding cuts came to."""
-
-    best: SplitAssignment
-    recursive: SplitAssignment
-    uniform: SplitAssignment
-    refined: SplitAssignment  # the better one of these
-    joint: SplitAssignment | None  # the optimum, if there is no limit on memory; None: it would have taken too much
-
-    @property
-    def gap(self) -> float:
-        """How far the recursion is above the optimum, as a share of it; nan where that is not known."""
-        if self.joint is None or not (self.joint.fits and self.recursive.fits):
-            return np.nan
-        return self.recursive.cost / self.joint.cost - 1 if self.joint.cost else 0.0
-
-
-def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> CutSearchResult:
-    """Recursive and uniform cuts, the better ones refined, and joint ones if that takes no more operations than given.
+def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> SplitAssignment:
+    """The best of recursive and uniform cuts, refined, and of joint ones if these take no more operations than given.
 
     Raises InputError if not even one axis can be cut exactly, since too many choices depend on each other.
     """
-    first, same = recursive(pricing, limit), uniform(pricing, limit)
-    second = refined(pricing, min(first, same, key=_rank), limit)
-    third = joint(pricing, limit) if operations_of_joint(pricing) <= most_operations else None
-    best = second if third is None else min(third, second, key=_rank)
-    return CutSearchResult(best, first, same, second, third)
+    found = [refined(pricing, min(recursive(pricing, limit), uniform(pricing, limit), key=_rank), limit)]
+    if operations_of_joint(pricing) <= most_operations:
+        found.insert(0, joint(pricing, limit))
+    return min(found, key=_rank)
 
 
 def _rank(cuts: SplitAssignment) -> tuple[bool, float, float]:

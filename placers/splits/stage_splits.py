@@ -49,7 +49,7 @@ class SearchedSplits:
             splitting = Splitting(self._graph, stage.axes, RULES, len(prime_factors(stage.replicas)))
             pricing, memory = Pricing(splitting, prices), self._memory / len(stage.devices)
             for share in ROOM:
-                cuts = searched(pricing, share * memory, most_operations=MOST_OPERATIONS).best
+                cuts = searched(pricing, share * memory, most_operations=MOST_OPERATIONS)
                 if cuts.fits:
                     break
             self._found[key] = plan_of(splitting, cuts, stage.devices).split

@@ -28,7 +28,7 @@ def test_a_ratio_is_over_the_seeds_that_both_have_and_where_both_fit() -> None:
     assert found.ratio("heft", np.array([1.0, 1.0]), [OTHER]).value == 1.0, "over seconds by problem"
 
 
-def test_an_interval_is_over_problems_or_over_seeds() -> None:
+def test_an_interval_is_over_problems() -> None:
     found = frame(
         *(record(ONE, "heft", seconds, seed=seed) for seed, seconds in enumerate((1.0, 4.0))),
         *(record(OTHER, "heft", seconds, seed=seed) for seed, seconds in enumerate((1.0, 4.0))),
@@ -36,8 +36,6 @@ def test_an_interval_is_over_problems_or_over_seeds() -> None:
     )  # fmt: skip
     over_problems = found.against("heft", "metis").ratio
     assert (over_problems.value, over_problems.low, over_problems.high) == pytest.approx((1.0, 1.0, 1.0))
-    over_seeds = found.ratio_by_seed("heft", "metis", [[ONE], [OTHER]])
-    assert (over_seeds.value, over_seeds.low, over_seeds.high, over_seeds.count) == pytest.approx((1.0, 0.5, 2.0, 4))
 
 
 def test_means_over_seeds_are_infinite_where_a_seed_has_no_plan_that_fits() -> None:

@@ -39,11 +39,12 @@ from evaluation.studies.released.parts import (
     profile_problems,
 )  # fmt: skip
 from graphs.files.suites import SUITES
-from graphs.formats.pipedream import LayerProfile, ProfiledLayer, save_layer_profile
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers import default
 from tests.evaluation.some_records import record
+from tests.graphs.formats.written_profiles import save_layer_profile
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release
 

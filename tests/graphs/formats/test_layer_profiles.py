@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.formats.pipedream import LayerProfile, ProfiledLayer, load_layer_profile, save_layer_profile
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer, load_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
+from tests.graphs.formats.written_profiles import save_layer_profile
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 TOTALS = {  # layers, edges, forward and backward milliseconds, parameter bytes: from the README of the data

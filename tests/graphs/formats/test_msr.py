@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from envs.costs.costs import costs_of
 from envs.simulation.simulator import Simulator
 from graphs.files.load import load_graph
-from graphs.formats.msr import Workload, load_workload, save_workload
+from graphs.formats.msr import Workload, load_workload
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
+from tests.graphs.formats.written_profiles import save_workload
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "msr"
 TOTALS = {  # nodes, edges, accelerator and CPU milliseconds, bytes, accelerators: from the README of the data

@@ -18,7 +18,7 @@ def test_cuts_of_a_captured_model_are_a_plan(model: str) -> None:
     problem = Problem(load_graph(model), load_cluster("v100_servers:servers=1,devices=4"))
     mesh = best_mesh(problem.cluster, range(4))
     splitting = Splitting(split_graph_of(problem), mesh)
-    found = searched(Pricing(splitting, prices_of_links(problem.cluster, range(4), mesh)), most_operations=0).best
+    found = searched(Pricing(splitting, prices_of_links(problem.cluster, range(4), mesh)), most_operations=0)
     plan = plan_of(splitting, found, range(4))
     plan.check(problem)
     one_device = sum(op.seconds for op in splitting.graph.ops)

@@ -82,7 +82,7 @@ def test_within_their_memory_it_moves_no_more_than_the_batch_or_columns_and_rows
         rival = described(pricing, [several[choice] for several, choice in zip(options, chosen, strict=True)])
         rival_bytes = moved_bytes(simulate(given, Plan((tuple(range(devices)),) * len(graph), split=tuple(by))))
         assert rival_bytes == pytest.approx(rival.cost)
-        best = searched(pricing, rival.held).best
+        best = searched(pricing, rival.held)
         assert best.fits
         assert moved_bytes(simulate(given, plan_of(pricing.splitting, best, range(devices)))) <= rival_bytes
 

@@ -74,7 +74,7 @@ def test_a_neighbour_divides_one_kind_as_it_says_and_keeps_what_was_changed_befo
     graph = mlp([32, 64, 32], 16).graph
     splitting = Splitting(split_graph_of(problem(graph, 4), coarsened=False), (2, 2))
     pricing = Pricing(splitting, Prices.bytes(2))
-    start = Kept(searched(pricing).best)
+    start = Kept(searched(pricing))
     kinds = kinds_of(graph, splitting)
     assert {variable for kind in kinds for variable in kind} == set(splitting.of_op)
     found = list(neighbours(pricing, start, kinds, np.inf))
