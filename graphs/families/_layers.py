@@ -57,6 +57,8 @@ class LayerKnobs:
     separate: bool = False
     """Whether queries, keys and values are products of their own, as in BERT and OPT, instead of parts of one."""
     causal: bool = True
+    attention_dropout: bool = True
+    """Whether the attention's weights are among what `dropout` sets to zero; OPT has them as they are."""
 
     def __post_init__(self) -> None:
         check_multiple(self.family, "width", self.width, of=self.heads, which="heads")
@@ -98,7 +100,8 @@ class Attention(nn.Module):
         else:
             self.query_key_value = nn.Linear(knobs.width, sum(self.sizes), bias=bias)
         self.out = nn.Linear(knobs.width, knobs.width, bias=bias)
-        self.weights_dropout, self.out_dropout = knobs.dropped(), knobs.dropped()
+        self.weights_dropout = knobs.dropped() if knobs.attention_dropout else nn.Identity()
+        self.out_dropout = knobs.dropped()
         self.knobs = knobs
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -141,10 +144,10 @@ class Attention(nn.Module):
         if scores is not None:
             taken: Tensor = self.weights_dropout(scores.softmax(dim=-1)) @ self._repeated(value)
             return taken
+        dropout = self.knobs.dropout if self.training and self.knobs.attention_dropout else 0.0
         return F.scaled_dot_product_attention(
-            query, key, value, dropout_p=self.knobs.dropout if self.training else 0.0, is_causal=self.knobs.causal,
-            enable_gqa=self.kv_heads < self.heads,
-        )  # fmt: skip
+            query, key, value, dropout_p=dropout, is_causal=self.knobs.causal, enable_gqa=self.kv_heads < self.heads
+        )
 
     def _repeated(self, part: Tensor) -> Tensor:
         """Keys or values for each head of queries."""

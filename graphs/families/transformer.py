@@ -34,13 +34,16 @@ TEST = (
 def build(
     *, layers: int = 4, width: int = 512, heads: int = 8, sequence: int = 256, batch: int = 8, vocabulary: int = 32000,
     tied: bool = False, inner: int = 0, kv_heads: int = 0, dropout: float = 0.0, activation: str = "gelu",
-    attention: str = SCALED, separate: bool = False,
+    attention: str = SCALED, separate: bool = False, attention_dropout: bool = True,
 ) -> Model:  # fmt: skip
     """The model and its example inputs: tokens and targets, each (batch, sequence).
 
     With `tied`, as in GPT-2, the output layer shares the embedding's weights. Other knobs are those of `LayerKnobs`.
     """
-    knobs = LayerKnobs("transformer", width, heads, inner, kv_heads, dropout, activation, attention, separate)
+    knobs = LayerKnobs(
+        "transformer", width, heads, inner, kv_heads, dropout, activation, attention, separate,
+        attention_dropout=attention_dropout,
+    )  # fmt: skip
     with torch.device("meta"):
         module = TransformerLanguageModel(layers, knobs, sequence, vocabulary)
         if tied:

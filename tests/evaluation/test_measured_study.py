@@ -135,6 +135,10 @@ def test_what_cannot_be_said_has_a_reason(changed: dict[str, Any], reason: str) 
             "activation=relu,separate=true",
         ),
         ({"model": "OPT-350M", "framework": "Megatron-DeepSpeed", "attention": "flash (triton)"}, "attention=sdpa"),
+        (
+            {"model": "OPT-350M", "attention": "unfused", "dropout": "0.1"},
+            "attention=eager,dropout=0.1,attention_dropout=false",
+        ),
     ],
 )
 def test_a_model_is_said_with_the_operations_of_its_framework(changed: dict[str, Any], knobs: str) -> None:

@@ -86,6 +86,16 @@ def test_embeddings_weights_of_attention_and_both_branches_are_dropped(family: s
     assert kinds(f"{spec},dropout=0.1,attention=sdpa")["native_dropout"] == dropouts - 2  # it drops weights itself
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_of_attention_are_as_they_are_if_that_is_asked_for(way: str) -> None:
+    spec = f"transformer:{SMALL},dropout=0.1,attention_dropout=false,attention={way}"
+    assert kinds(spec)["native_dropout"] == 1 + 2 * 2
+    knobs = LayerKnobs("test", WIDTH, HEADS, dropout=0.5, attention=way, attention_dropout=False)
+    module = Attention(knobs)
+    module.out_dropout = nn.Identity()
+    torch.testing.assert_close(output(module), output(module.eval()))  # nothing is drawn
+
+
 @pytest.mark.parametrize(
     ("way", "passes"),  # over the scores, between the products
     [

@@ -8,6 +8,7 @@ What a source leaves open is decided by its framework, here and nowhere else:
 - Megatron-LM pads the vocabulary to a multiple of 128 words on each device. Those of vTrain's steps whose head is not
   divided are as they are said: only products of unaligned matrices are as slow as theirs.
 - `torch.compile` makes one kernel of what is element by element, so that eager GELU, masks and softmax are one each.
+- OPT drops no weights of attention: its configuration in transformers says `attention_dropout` 0.0 (`OPTConfig`).
 - BERT, and OPT in transformers, compute queries, keys and values by products of their own, Megatron-LM by a joint one.
 """
 
@@ -55,6 +56,8 @@ def _layer_knobs(row: Row) -> Iterator[tuple[str, object]]:
         return
     if dropout := MEGATRONS_DROPOUT if row.dropout.startswith("not said") else float(row.dropout or 0.0):
         yield "dropout", dropout
+        if row.model.startswith("OPT"):
+            yield "attention_dropout", "false"
     if row.activation in ("gelu_new", "relu") and not (row.is_compiled and row.activation == "gelu_new"):
         yield "activation", row.activation
     if row.kind == "bert" or ("OPT" in row.model and "transformers" in row.framework):
