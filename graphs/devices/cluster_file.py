@@ -72,7 +72,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -327,11 +327,11 @@ def _content(cluster: Cluster) -> ClusterFile:
 def _entry(device: Device) -> DeviceEntry:
     unsaid = dict.fromkeys((*HOLDS, *RESERVED), 0.0) | {"collective_bytes_per_second": math.inf}
     given = [each for each in QUANTITIES if getattr(device, each[1]) != unsaid.get(each[1])]
-    quantities = {key: _text(getattr(device, name), unit) for key, name, unit in given}
+    quantities: dict[str, Any] = {key: _text(getattr(device, name), unit) for key, name, unit in given}
+    if device.fragmentation:  # a value that equals its default is left out only if it is the same object
+        quantities["fragmentation"] = device.fragmentation
     peaks = {key: _text(peak, "FLOP/s") for key, peak in device.flops_by_precision.items()}
-    entry = DeviceEntry(name=device.name, kind=device.kind, **quantities, flops_by_precision=peaks)
-    # what equals its default is left out only if it is the same object
-    return msgspec.structs.replace(entry, fragmentation=device.fragmentation) if device.fragmentation else entry
+    return DeviceEntry(name=device.name, kind=device.kind, **quantities, flops_by_precision=peaks)
 
 
 def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> LinkSection:

@@ -87,7 +87,7 @@ class Model(NamedTuple):
         placed = {}
         for entry in entries:
             step = simulate(problem, entry.plan(problem))
-            moved = float(step.problem.graph.moved_bytes[step.transfers.output].sum())
+            moved = float(step.graph.moved_bytes[step.transfers.output].sum())
             placed[entry.record.placer] = Placed(entry.record, Held.of(step), moved)
         return cls(name, len(problem.cluster), Held.of(alone), alone.fits, placed)
 
