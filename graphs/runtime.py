@@ -57,6 +57,11 @@ class Runtime:
         """
         return Host.uniform(1.0) if self.host is None and self.streams else self.host
 
+    @property
+    def frees_order(self) -> bool:
+        """Whether whoever runs plans follows any order that they have, and the rule is only that of list scheduling."""
+        return self.order == LONGEST_PATH and not self.streams
+
     def with_knobs(self, **knobs: str | Extension[Any]) -> Runtime:
         """The same but for what is given, as text or an order itself. Raises InputError as `runtime_of`."""
         kind, own = _parsed(self.name)

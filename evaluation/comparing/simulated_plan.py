@@ -64,7 +64,8 @@ class SimulatedPlan(Shown):
         """Simulate a plan, or that in a file.
 
         Without its own order it is run under the problem's rule, and `micro_batches` are in place of the plan's own:
-        notes say so. Raises InputError if it is not a plan for this problem.
+        notes say so. Where the runtime leaves the order to the plan, which has none, and the plan does not fit, it gets
+        the order of PyTorch if it fits in that. Raises InputError if it is not a plan for this problem.
         """
         if isinstance(plan, Path | str):
             plan = load_plan(Path(plan), problem)
@@ -75,7 +76,13 @@ class SimulatedPlan(Shown):
             result = _by_rule(problem, result)
         if micro_batches is not None:
             result = _in_micro_batches(result, micro_batches)
-        return cls(problem, result, simulate(problem, result.plan), search_seconds, seconds_as_made=as_made)
+        timeline = simulate(problem, result.plan)
+        if not timeline.fits and own_order and not result.plan.order and problem.runtime.frees_order:
+            leaner = replace(result.plan, order=PROGRAM)
+            if (under := simulate(problem, leaner)).fits:
+                note = f"Under the rule {timeline.order} it does not fit, so it has the order of PyTorch, {PROGRAM}."
+                result, timeline = replace(result, plan=leaner, notes=(*result.notes, note)), under
+        return cls(problem, result, timeline, search_seconds, seconds_as_made=as_made)
 
     @classmethod
     def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> SimulatedPlan:

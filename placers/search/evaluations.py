@@ -7,11 +7,13 @@ import math
 import numpy as np
 
 from envs.objectives import Evaluator, evaluator_of
+from envs.orders import priorities_of
 from envs.prepared_problem import Incumbent, outcomes_of
 from envs.simulation.compiled import compiled, inlined
 from envs.simulation.simulator import Outcomes, Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from graphs.runtime import PROGRAM
 from placers.search.starts import Starts
 
 OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
@@ -58,6 +60,7 @@ class Evaluations:
 
     def __init__(self, problem: Problem, first: Ints, simulations: int = 0) -> None:
         """`first`, (units,), is the best placement until one is evaluated; it was found in some `simulations`."""
+        self._problem = problem
         self.evaluator = evaluator_of(problem)
         self.rule = rule_of(self.evaluator)  # (ops,) priorities, or none
         self.simulations = simulations
@@ -88,10 +91,16 @@ class Evaluations:
         return self._noted(placements, outcomes, priorities)
 
     def compare_orders(self, starts: Starts, budget: int) -> None:
-        """Evaluate starts under the orders of their placers, if the problem has an order, as the budget allows."""
+        """Evaluate starts under the orders of their placers, if the problem has an order, as the budget allows.
+
+        If none fits in memory, all are evaluated in PyTorch's order, too, which keeps less at a time.
+        """
         ordered = starts.ordered[: max(budget - self.simulations, 0)]
         if len(self.rule) and len(ordered):
             self.energies(starts.placements[ordered], starts.priorities[: len(ordered)])
+        tried = starts.placements[: max(budget - self.simulations, 0)]
+        if len(self.rule) and not self.curve and len(tried) and self._problem.runtime.frees_order:
+            self.energies(tried, np.tile(priorities_of(self._problem, PROGRAM), (len(tried), 1)))
 
     def energy_below(self, placement: Ints, ceiling: float) -> float:
         """The energy of one placement, (units,), but infinite if it is above a ceiling.

@@ -1,0 +1,53 @@
+"""Made for another runtime: the plan that a placer makes where plans are run in another way than the problem says.
+
+So it shows what a placer gains by knowing how its plans are run:
+
+    placelab compare --suite gdp12 --runtime parallelize --placers annealing:policy=default,made_for,single_device
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from envs.plans.placer_result import PlacerResult
+from graphs.foundation import by_name
+from graphs.foundation.by_name import Named
+from graphs.problem import Problem
+from graphs.runtime import runtime_of
+from placers.contract.placer import Placer, as_result
+
+BY_REQUEST = True  # it is another placer's plan
+
+
+@dataclass(frozen=True)
+class MadeFor(Named):
+    """A placer that takes a problem for one of another runtime."""
+
+    runtime: str = "ideal"
+    """The runtime."""
+    placer: str = "annealing:policy=default"
+    """The placer that plans for it, by a spec of at most one knob."""
+
+    def __post_init__(self) -> None:
+        _ = runtime_of(self.runtime), self.planning  # refused here, not after a model was captured
+
+    @cached_property
+    def planning(self) -> Placer:
+        """What `placer` names."""
+        built: Placer = by_name.build("placers", self.placer)
+        return built
+
+    @property
+    def divides_batch(self) -> bool:
+        """Whether its plans may divide the batch."""
+        return bool(getattr(self.planning, "divides_batch", False))
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """The other placer's plan; its curve, which is of the other runtime, is left out."""
+        other = replace(problem, runtime=runtime_of(self.runtime))
+        found = as_result(self.planning.place(other, seed=seed, budget=budget), self.name, seed)
+        return replace(found, placer=self.name, curve=())
+
+
+build = MadeFor
