@@ -1,6 +1,7 @@
 """What tests of all floors share."""
 
 import atexit
+import gc
 import os
 import shutil
 import sys
@@ -39,6 +40,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Files of few and long tests first: a process that ends with one of them would let the other wait."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no look for garbage goes through its hundreds of thousands of objects again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
