@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: no look for garbage goes through its hundreds of thousands of objects again."""
+    """What was imported and collected stays: garbage is not looked for among all those objects again."""
     gc.collect()
     gc.freeze()
 
