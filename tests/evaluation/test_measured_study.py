@@ -226,6 +226,7 @@ def test_errors_are_signed_and_rows_that_may_set_constants_do_not_judge() -> Non
         ],
     )  # fmt: skip
     tables = found.tables()
+    assert tables["GPUs"].keys() == {"one"}
     assert tables["GPU"]["Tesla_P4"].values == pytest.approx((-0.5, 0.1))
     assert tables["kind of plan"].keys() == {"1 GPU", "dp+tp", "1 GPU, forward"}
     assert tables["source"][f"{FITTED}, groups that may set constants"].values == pytest.approx((8.0,))

@@ -90,7 +90,7 @@ class Measured(Study):
         write_whole(folder / FILE.name, written(step_errors_of(found)))
         return save_document(
             "measured", "measured.md", folder, {}, command=self.command(data="FOLDER"), blocks=self.blocks,
-            found=found, reduced=reduced, asked=Asked(rows, self._done(VARIANTS[0])), fitted=FITTED,
+            found=found, reduced=reduced, asked=Asked(rows, self._done(VARIANTS[-1])), fitted=FITTED,
             mebibytes=[f"{size / 2**20:.0f} MiB" for size in SIZES], fewest=FEWEST_PLANS,
         )  # fmt: skip
 

@@ -110,13 +110,14 @@ class VariantFindings:
         return {name: Errors.of(found[name]) for name in sorted(found, key=lambda name: (-len(found[name]), name))}
 
     def tables(self) -> dict[str, dict[str, Errors]]:
-        """Of seconds, by GPU, kind of plan and source; next to the sources, the rows that may set constants."""
+        """Of seconds, by how many GPUs, which, kind of plan and source; with those rows that may set constants."""
         by_source = self.errors(lambda row: row.source)
         if self.setting:
             name = f"{self.setting[0].row.source}, groups that may set constants"
             by_source[name] = Errors.of(each.error for each in self.setting)
         by_gpu, by_plan = self.errors(lambda row: row.gpu), self.errors(lambda row: row.plan)
-        return {"GPU": by_gpu, "kind of plan": by_plan, "source": by_source}
+        by_number = self.errors(lambda row: "one" if row.gpus == 1 else "several")
+        return {"GPUs": by_number, "GPU": by_gpu, "kind of plan": by_plan, "source": by_source}
 
     def cells(self) -> list[str]:
         """Of the document's first table: errors of steps, ratios, choices and memory, and what is said not to fit."""
@@ -172,7 +173,7 @@ class Asked:
     """What was asked of all rows."""
 
     rows: Sequence[Row]
-    done: Sequence[Compared]  # of the first variant, refused ones among them
+    done: Sequence[Compared]  # of one variant, refused ones among them
 
     @property
     def unsaid(self) -> Counter[str]:
