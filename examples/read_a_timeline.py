@@ -31,7 +31,7 @@ def shares(timeline: Timeline) -> str:
 
 def largest_transfers(timeline: Timeline, count: int = 3) -> str:
     """The transfers that take longest: what is sent, from where to where, when and how long."""
-    moved, graph = timeline.transfers, timeline.problem.graph  # moved.start is (transfers,) seconds
+    moved, graph = timeline.transfers, timeline.graph  # moved.start is (transfers,) seconds
     devices = [device.name for device in timeline.problem.cluster.devices]
     lines = []
     for one in np.argsort(moved.start - moved.finish)[:count]:

@@ -151,8 +151,12 @@ class Simulator:
         """(draws,) seconds of one placement, (units,) devices, when everything takes N times its time.
 
         The factors are those of ops, (draws, ops), and of the transfers of each output and each message, (draws, ops +
-        messages).
+        messages). Messages that only the step as it is issued has, as sums of gradients, have those of their producers.
         """
+        if (issued := self.problem.as_issued.graph) is not self.problem.graph:
+            producer = np.arange(len(issued.moved_bytes))
+            producer[issued.edge_output] = issued.edges[:, 0]
+            output_factors = output_factors[:, producer]
         placements, seconds = self.checked(np.asarray(placement)[None]), np.empty(len(op_factors))
         noisy = self._blueprint._replace(
             op_seconds=self._blueprint.op_seconds.copy(), outputs=self._blueprint.outputs.copy()

@@ -12,9 +12,10 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from envs.simulation.robustness import robustness
 from envs.simulation.simulator import Simulator, simulate
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.runtime import FIFO
+from graphs.runtime import FIFO, RUNTIMES
 from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.strategies import Case, cases
@@ -33,6 +34,16 @@ def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     by_fifo = robustness(problem, replace(plan, order=FIFO), noise=0.0, draws=2)
     assert by_fifo.by_fifo is None
     assert found.by_fifo == (None if plan.order == FIFO else by_fifo)
+
+
+def test_without_noise_every_draw_is_the_step_of_a_loop_which_sends_sums_of_gradients() -> None:
+    graph = load_graph("rnnlm:layers=1,steps=3,hidden=8,batch=4", groups=8)
+    problem = Problem(graph, load_cluster("p100x2"), runtime=RUNTIMES["parallelize"])
+    assert len(problem.as_issued.graph.moved_bytes) > len(graph.moved_bytes)
+    plan = Plan.of_units(problem, [0, 1] * 4)
+    found = robustness(problem, plan, noise=0.0, draws=2)
+    assert found.step_seconds == found.median_seconds == found.worst_seconds == simulate(problem, plan).step_seconds
+    assert robustness(problem, plan, draws=4).worst_seconds > found.step_seconds
 
 
 @settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))

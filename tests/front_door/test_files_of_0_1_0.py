@@ -14,7 +14,7 @@ WRITTEN = Path(__file__).resolve().parents[1] / "fixtures/written_by_0.1.0"
 def test_a_plan_runs_as_it_was_predicted() -> None:
     plan = WRITTEN / "small.plan.json"
     graph, cluster = WRITTEN / "small.graph.json.gz", WRITTEN / "small.cluster.toml"
-    placed = placelab.simulate(graph, plan, cluster=cluster, runtime="ideal", cost_model="roofline")
+    placed = placelab.simulate(graph, plan, cluster=cluster, cost_model="roofline")
     predicted = json.loads(plan.read_text())["predicted"]
     assert placed.timeline.step_seconds == pytest.approx(predicted["step_seconds"], rel=1e-12)
     peaks = zip(placed.problem.cluster.devices, placed.timeline.peak_bytes.tolist(), strict=True)
