@@ -68,12 +68,14 @@ class Runtime:
         return _runtime(kind, own | knobs) if knobs else self
 
 
-def runtime_of(spec: str) -> Runtime:
+def runtime_of(spec: str, *, order: str = LONGEST_PATH.name) -> Runtime:
     """The runtime that a spec names; its name has the knobs that differ from those of its kind alone.
 
-    Raises InputError for an unknown runtime, knob, order or host.
+    An `order` is in place of its own, unless that is longest_path, which files say that say nothing. Raises InputError
+    for an unknown runtime, knob, order or host.
     """
-    return _runtime(*_parsed(spec))
+    runtime = _runtime(*_parsed(spec))
+    return runtime if order == LONGEST_PATH.name else runtime.with_knobs(order=order)
 
 
 def _parsed(spec: str) -> tuple[str, dict[str, str]]:

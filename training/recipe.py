@@ -15,6 +15,7 @@ from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.wrong_documents import explained
 from graphs.runtime import IDEAL, LONGEST_PATH, Runtime, runtime_of
+from graphs.transforms.mixed_precision import AS_IT_IS
 from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share, WholePlans
 from training.problems.random.settings import Chains, World
@@ -57,6 +58,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     optimizer: str = "adam"  # whose state occupies memory
     runtime: str = IDEAL.name  # how plans are run (`graphs.runtime`)
     order: str = LONGEST_PATH.name  # by which devices choose among the ops that are ready, if not the runtime's
+    precision: str = AS_IT_IS  # that of training models (`graphs.transforms.mixed_precision`)
     world: World = World()  # random problems, next to all others
     chains: Chains = Chains()  # random chains of layers, for a policy of whole plans
 
@@ -68,8 +70,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def asked_runtime(self) -> Runtime:
         """The runtime, with the order. Raises InputError as `runtime_of`."""
-        runtime = runtime_of(self.runtime)
-        return runtime if self.order == LONGEST_PATH.name else runtime.with_knobs(order=self.order)
+        return runtime_of(self.runtime, order=self.order)
 
     def __post_init__(self) -> None:
         random = self.world.problems or self.chains.problems
@@ -77,6 +78,8 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             msgspec.structs.force_setattr(self, "families", ())  # not named: the default is for want of anything else
         if not (self.families or self.graphs or self.suites or random):
             raise InputError("there is nothing to train on; name families, graphs or suites, or set world.problems")
+        if self.precision != AS_IT_IS and not (self.families or self.graphs or self.suites or self.test_graphs):
+            raise InputError("precision is that of models, and there are random problems alone; leave it out")
         needed = {"groups": True, "clusters": self.families or self.graphs}
         needed["test_clusters"] = self.families or self.test_graphs
         for what, is_needed in needed.items():

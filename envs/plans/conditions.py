@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import msgspec
 
-from envs.costs.costs import timed, timing
+from envs.costs.costs import AUTO, timed, timing
+from graphs.cluster import Cluster
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.reserve import reserve_in
-from graphs.runtime import Runtime, runtime_of
+from graphs.reserve import reserve_in, reserve_of
+from graphs.runtime import IDEAL, Runtime, runtime_of
 
 
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -37,6 +39,17 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             optimizer=problem.optimizer if graph.is_training else "",
             reserve=reserve_in(problem.cluster),
         )
+
+    def problem(self, graph: OpGraph, cluster: Cluster) -> Problem:
+        """A problem under these, of a graph in their precision. Raises InputError for what there is not."""
+        reserve = reserve_of(self.reserve or "none")
+        found = Problem(
+            graph,
+            cluster if reserve is None else reserve.on(cluster),
+            self.optimizer or "adam",
+            runtime=runtime_of(self.runtime or IDEAL.name),
+        )
+        return timed(found, self.cost_model or AUTO)
 
     def steps_as(self, problem: Problem) -> Problem:
         """The problem with the runtime and the cost model of these, which decide what a step takes.

@@ -35,7 +35,7 @@ from graphs.foundation.files import check_links
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
-from graphs.runtime import IDEAL, LONGEST_PATH
+from graphs.runtime import IDEAL, LONGEST_PATH, runtime_of
 
 NAME = "placelab-bench-1"
 FOLDER = Path(__file__).resolve().parents[2] / "benchmark" / NAME  # in the repository, not in the wheel
@@ -59,11 +59,12 @@ class FrozenProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     units: int  # what is decided
     devices: int
     optimizer: str = ADAM
-    order: str = LONGEST_PATH.name
+    runtime: str = IDEAL.name
+    order: str = LONGEST_PATH.name  # of older files, which name no runtime
     whole_plans: bool = False  # whether plans may divide the batch
 
     def __post_init__(self) -> None:
-        for key, default in (("optimizer", ADAM), ("order", LONGEST_PATH.name)):
+        for key, default in (("optimizer", ADAM), ("runtime", IDEAL.name), ("order", LONGEST_PATH.name)):
             if getattr(self, key) == default:  # msgspec leaves out a default only if it is the same object
                 msgspec.structs.force_setattr(self, key, default)
 
@@ -144,8 +145,9 @@ class Benchmark:
         graph = _graph(self.folder / graph_path(frozen.graph), frozen.graph)
         cluster = _cluster(self.folder / cluster_path(frozen.cluster), frozen.cluster)
         with located(f"{self.folder / INDEX}: {frozen.name}"):
-            order, cost_model = named_in_file(frozen.order), named_in_file(frozen.cost_model)
-        problem = timed(Problem(graph, cluster, frozen.optimizer, runtime=IDEAL.with_knobs(order=order)), cost_model)
+            runtime, cost_model = runtime_of(frozen.runtime, order=frozen.order), named_in_file(frozen.cost_model)
+            named_in_file(runtime.order.name)
+        problem = timed(Problem(graph, cluster, frozen.optimizer, runtime=runtime), cost_model)
         if (found := seconds_sha256(problem)) != frozen.op_seconds:
             raise InputError(
                 f"{frozen.name}: cost model {frozen.cost_model!r} gives other times than when {self.index.name} was "

@@ -52,21 +52,26 @@ class Declared(str):
         return re.sub(r"\w+", lambda name: SHOWN.get(str(name[0]), str(name[0])), str(self))
 
 
-class TimingOptions(TypedDict, total=False):
-    """What is placed together, what ops cost, and in which order they run."""
+class RuntimeOptions(TypedDict, total=False):
+    """How plans are run."""
+
+    runtime: str
+    order: str
+    host: str
+
+
+class TimingOptions(RuntimeOptions, total=False):
+    """What is placed together, how it is run, in which precision, and what ops cost."""
 
     groups: Groups
+    precision: str
     cost_model: CostModelLike
-    order: str
 
 
 class ProblemOptions(TimingOptions, total=False):
     """What a problem is made with, in addition to a graph and a cluster."""
 
     optimizer: str
-    precision: str
-    runtime: str
-    host: str
     reserve: str
     batch: int | None
     training: bool
@@ -85,9 +90,10 @@ class WorkerOptions(TypedDict, total=False):
     cluster_address: str
 
 
-class TrainOptions(WorkerOptions, total=False):
-    """What a training is computed with."""
+class TrainOptions(RuntimeOptions, WorkerOptions, total=False):
+    """What is trained on otherwise than a recipe says, and what it is computed with."""
 
+    precision: str
     device: str
 
 
@@ -101,9 +107,11 @@ class CompareOptions(PlanOptions, WorkerOptions, total=False):
     plans: PathLike | None
 
 
-class RunOptions(TimingOptions, total=False):
+class RunOptions(RuntimeOptions, total=False):
     """What `run` takes in addition to a model, a plan, devices and steps."""
 
+    groups: Groups
+    cost_model: CostModelLike
     batch: int | None
     data: str
     seed: int
@@ -219,8 +227,7 @@ def as_declared(name: str, value: Any, annotation: str) -> Any:
 def flag_type(annotation: str) -> Any:
     """The type of a flag on the command line, from the annotation of its parameter."""
     what, is_sequence, may_lack = _parsed(annotation)
-    text = ARGUMENTS[what][0]
-    text = list[text] if is_sequence else text  # type: ignore[valid-type]
+    text = list[ARGUMENTS[what][0]] if is_sequence else ARGUMENTS[what][0]  # type: ignore[misc]
     return text | None if may_lack else text
 
 
@@ -318,8 +325,7 @@ def _graph(name: str, value: Any) -> Any:
 
 
 def _plan(name: str, value: Any) -> Any:
-    value = getattr(value, "result", value)  # of what `place` returned
-    given = _text_or("a plan file or a Plan", "plan")(name, value)
+    given = _text_or("a plan file or a Plan", "plan")(name, getattr(value, "result", value))  # of what `place` returned
     return Path(given) if isinstance(given, str) else given
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from envs.costs.costs import timed, timing
+from envs.costs.costs import timed
+from envs.plans.conditions import Conditions
 from evaluation.commands.arguments import AUTO, tied_into
 from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch, finetuned
 from evaluation.commands.problems import asked_runtime, check_cost_model, problem_of
@@ -30,7 +31,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 from graphs.op_groups.grouping import MODULES
 from graphs.problem import Problem
-from graphs.runtime import IDEAL
+from graphs.runtime import IDEAL, LONGEST_PATH
 from placers import default
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
@@ -38,7 +39,7 @@ from placers.learned.policy_meta import load_meta
 from training.runs.problem_sets import load_problems
 
 if TYPE_CHECKING:
-    from evaluation.commands.arguments import Groups, TimingOptions
+    from evaluation.commands.arguments import TimingOptions
     from training.loggers import Logger
     from training.runs.finetune import FineTuned
 
@@ -67,7 +68,7 @@ def evaluate(
     check_writable(kept)
     check_cost_model(cost_model)
     exact = divides_batch(placers)  # what does not grow with the batch is then asked for
-    problems = _problems(folder, suite, options.get("groups", AUTO), options.get("order", AUTO), with_law=exact)
+    problems = _problems(folder, suite, options, with_law=exact)
     if cost_model != AUTO:
         problems = [timed(problem, cost_model) for problem in problems]
     comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
@@ -82,22 +83,26 @@ def evaluate(
     return comparison
 
 
-def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law: bool) -> list[Problem]:
-    """Those of a suite, or of the test split that the recipe in a policy's folder names, under its order or another."""
+def _problems(folder: Path, suite: str, options: TimingOptions, *, with_law: bool) -> list[Problem]:
+    """Those of a suite, or of the test split that the recipe of a policy names, run as that says or as is asked."""
     from training.runs.run_folder import problems_of  # imported late: with torch, which a refusal does not wait for
 
     settings = problems_of(folder)
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
+    groups, precision = options.get("groups", AUTO), options.get("precision", AUTO)
     asked_for = None if groups == AUTO else tied_into(groups)
     if asked_for == MODULES:
         raise InputError("a policy is evaluated on a number of op groups, as it was trained on; give one")
     count = asked_for or settings.test_groups
+    named = options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO)
+    runtime = asked_runtime(*named, default=IDEAL if suite else settings.asked_runtime)
     if suite:
-        runtime = asked_runtime(IDEAL.name, order)
-        made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
+        made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law, precision=precision)
         return [with_runtime(problem, runtime=runtime) for problem in made]
-    rule = settings.order if order == AUTO else asked_runtime(IDEAL.name, order).order.name
-    asked = replace(settings, test_groups=count, order=rule)
+    asked = replace(
+        settings, test_groups=count, runtime=runtime.name, order=LONGEST_PATH.name,
+        precision=settings.precision if precision == AUTO else precision,
+    )  # fmt: skip
     return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
 
 
@@ -113,7 +118,7 @@ def finetune(
     from training.loggers import check_access, forget_runs, opened  # with torch, which a refusal does not wait for
 
     groups = tied_into(options.get("groups", AUTO))
-    cost_model, order = options.get("cost_model", AUTO), options.get("order", AUTO)
+    cost_model = options.get("cost_model", AUTO)
     if not isinstance(cost_model, str):
         raise InputError("what was fine-tuned on is kept in a file; name the cost model, such as 'roofline'")
     start, greedy = placer_of(run), placer_of(run, samples=1)
@@ -124,14 +129,8 @@ def finetune(
     folder = run / "finetune"
     check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
     placers = [tuner, start, greedy, *chosen_placers((), classical_placers())]
-    problem = problem_of(
-        graph, cluster, with_law=divides_batch(placers), groups=groups, optimizer=optimizer, cost_model=cost_model,
-        order=order,
-    )  # fmt: skip
-    spec = ProblemFile(
-        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=timing(problem),
-        runtime=problem.runtime.name,
-    )  # fmt: skip
+    problem = problem_of(graph, cluster, with_law=divides_batch(placers), optimizer=optimizer, **options)
+    spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, **asdict(Conditions.of(problem)))
     forget_runs(folder)
     asked = {"policy": start.name, "simulations": simulations, "seed": seed, **to_builtins(spec)}
     with opened(loggers, folder, asked) as receivers:

@@ -20,11 +20,19 @@ from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.optimizers import check_optimizer
 from graphs.problem import STEP_TIME, Problem, objective_of
 from graphs.reserve import reserve_of
-from graphs.runtime import Runtime, runtime_of
+from graphs.runtime import LONGEST_PATH, Runtime, runtime_of
 from graphs.transforms.batch import check_samples
 
 if TYPE_CHECKING:
-    from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions
+    from evaluation.commands.arguments import (
+        ClusterLike,
+        CostModelLike,
+        GraphLike,
+        Groups,
+        ProblemOptions,
+        TrainOptions,
+    )
+    from training.recipe import ProblemSet
 
 CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
 OPTIMIZER = "adam"
@@ -119,13 +127,29 @@ def check_cost_model(what: CostModelLike) -> None:
         load_cost_model(what)
 
 
-def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO) -> Runtime:
-    """The runtime that `--runtime` names, with what `--order` and `--host` change of it; "auto" is not given.
+def recipe_changes(chosen: ProblemSet, options: TrainOptions) -> list[str]:
+    """What options change of the problems of a recipe, as `Recipe.changed` takes it.
 
-    Raises InputError for what names nothing.
+    Raises InputError for a runtime that there is not.
+    """
+    asked = options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO)
+    runtime = asked_runtime(*asked, default=chosen.asked_runtime)
+    changes = {"runtime": runtime.name, "order": LONGEST_PATH.name} if runtime != chosen.asked_runtime else {}
+    precision = options.get("precision", AUTO)
+    changes |= {"precision": precision} if precision != AUTO else {}
+    return [f"problems.{key}={value}" for key, value in changes.items()]
+
+
+def asked_runtime(
+    runtime: str = AUTO, order: str = AUTO, host: str = AUTO, *, default: Runtime | None = None
+) -> Runtime:
+    """The runtime that `--runtime` names, or the default, with what `--order` and `--host` change of it.
+
+    Each is "auto" where it is not given. Raises InputError for what names nothing.
     """
     knobs = {knob: text for knob, text in {"order": order, "host": host}.items() if text != AUTO}
-    asked = runtime_of(DEFAULT_RUNTIME if runtime == AUTO else runtime).with_knobs(**knobs)
+    own = runtime_of(DEFAULT_RUNTIME) if default is None else default
+    asked = (own if runtime == AUTO else runtime_of(runtime)).with_knobs(**knobs)
     asked.order.loaded()
     return asked
 

@@ -60,7 +60,9 @@ def run(
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         batch: samples of a step, as `place` takes it.
         cost_model: what ops cost in the prediction, as `place` takes it.
+        runtime: how the prediction takes the plan to be run, as `simulate` takes it.
         order: the rule that ops are run under, in place of the plan's own order, as `simulate` takes it.
+        host: what it costs to issue ops in the prediction, as `place` takes it.
         data: `file.py:callable` that returns batches, or yields them, each as the example inputs are given and of their
             sizes; the same in every process. Without it, inputs that are all zero become normal numbers, and of others
             each step has the samples in another order.
@@ -78,7 +80,7 @@ def run(
     used = _devices(devices, cluster)
     asked: ProblemOptions = {
         "groups": options["groups"], "batch": options["batch"], "cost_model": options["cost_model"],
-        "order": options["order"],
+        "runtime": options["runtime"], "order": options["order"], "host": options["host"],
     }  # fmt: skip
     planned = simulate(model, plan, cluster=cluster, **asked)
     from envs.running.training_job import Training

@@ -157,6 +157,10 @@ def train(
             without it, `tensorboard` if it is installed. Settings of the last two say where they send metrics;
             `metrics.jsonl` has them in any case.
         resume: resume the run in the folder.
+        runtime: how plans are run, as `place` takes it, in place of the recipe's `problems.runtime`.
+        order: in which order devices run what is ready, as `place` takes it.
+        host: what it costs to issue ops, as `place` takes it.
+        precision: that of training, as `place` takes it, in place of the recipe's `problems.precision`.
         workers: how many processes search labels and simulate; several need the extra `cluster`. The run is the same.
         cluster_address: the dask scheduler whose workers do so instead, such as `tcp://host:8786`.
         device: what computes the encoder of a sequential policy: `cpu`, `cuda`, or a card by its number, `cuda:1`.
@@ -167,14 +171,19 @@ def train(
 
     check_loggers(logger)
 
-    started = load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
+    from evaluation.commands.problems import recipe_changes
+
+    given = [set] if isinstance(set, str) else [*set]
+    started = load_recipe(recipe, given)  # refused here, and not after seconds of importing what trains it
+    given += recipe_changes(started.problems, options)
+    started = load_recipe(recipe, given)
     for spec in started.problems.named:
         named_by_user(spec)
     from training.runs.metrics_file import DEFAULT_LOGGERS
     from training.runs.resources import Resources
     from training.runs.seeds import train_runs
 
-    changes = [word for change in ([set] if isinstance(set, str) else set) for word in ("--set", change)]
+    changes = [word for change in given for word in ("--set", change)]
     return train_runs(
         started, Path(recipe).stem, out=path_or_none(out), seed=seed, seeds=seeds, resume=resume,
         command=["placelab", "train", recipe, *changes], loggers=logger or DEFAULT_LOGGERS,
@@ -211,8 +220,11 @@ def evaluate(
         cluster_address: the dask scheduler whose workers do the work instead, such as `tcp://host:8786`.
         groups: tie the ops into this many groups; without it, as many as the policy's recipe says.
         cost_model: what ops cost, as `place` takes it.
-        order: in which order devices run what is ready, as `place` takes it; without it, on the policy's own test
-            split, as it was trained.
+        precision: that of training, as `place` takes it.
+        runtime: how plans are run, as `place` takes it; without it, on the policy's own test split, as it was trained,
+            which holds for precision and order, too.
+        order: in which order devices run what is ready, as `place` takes it.
+        host: what it costs to issue ops, as `place` takes it.
         journal: a file that keeps each result as it comes; the same command resumes from there.
 
     """
@@ -249,7 +261,10 @@ def finetune(
         groups: tie the ops into this many groups, each placed as one; as in training is best.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it; the report times the plan by it, too.
+        precision: that of training, as `place` takes it.
+        runtime: how plans are run, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
+        host: what it costs to issue ops, as `place` takes it.
         seed: of everything random.
         logger: what shows the best step time as it comes, as `train` takes it; `finetune/metrics.jsonl` has it in any
             case.

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from envs.costs.costs import AUTO, timed
+from envs.plans.conditions import Conditions
 from evaluation.records.provenance import Provenance
 from evaluation.records.record import Record
+from graphs.files.graph_source import graph_source
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document
@@ -17,6 +19,7 @@ from graphs.foundation.errors import located
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, LONGEST_PATH, runtime_of
+from graphs.transforms.mixed_precision import AS_IT_IS
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,15 +40,12 @@ class EvaluationFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     records: tuple[Record, ...]
 
 
-class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ProblemFile(Conditions, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What `*.problem.json` holds: enough to build the problem again, next to a plan for it."""
 
     graph: str  # a family spec, a graph file, or file.py:callable
     groups: Grouping  # op groups, one for each module, or none for single ops
     cluster: str  # a preset or a cluster file
-    optimizer: str
-    cost_model: str = AUTO
-    runtime: str = IDEAL.name
     order: str = LONGEST_PATH.name  # of older files, which name no runtime
 
 
@@ -62,10 +62,9 @@ def load_problem(path: Path) -> Problem:
     """
     spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
     with located(path):
-        for named in (spec.graph, spec.cluster, spec.cost_model, spec.runtime, spec.order):
+        for named in (spec.graph, spec.cluster, spec.order):
             named_in_file(named)
-        runtime = runtime_of(spec.runtime)
-        runtime = runtime if spec.order == LONGEST_PATH.name else runtime.with_knobs(order=spec.order)
-    cluster = load_cluster(spec.cluster)
-    graph = load_graph(spec.graph, groups=spec.groups)
-    return timed(Problem(graph, cluster, spec.optimizer, runtime=runtime), spec.cost_model)
+        spec = replace(spec, runtime=runtime_of(spec.runtime or IDEAL.name, order=spec.order).name)
+        spec.check_no_code()
+        source = graph_source(spec.graph).in_precision(spec.precision or AS_IT_IS)
+    return spec.problem(load_graph(source, groups=spec.groups), load_cluster(spec.cluster))

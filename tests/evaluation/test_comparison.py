@@ -118,8 +118,8 @@ def test_a_record_has_these_keys_in_json(four_ops_two_devices: Toy) -> None:
     [found] = json.loads(json.dumps(records))
     assert list(found) == [
         "problem", "placer", "seed", "step_seconds", "fits", "peak_bytes", "simulations", "search_seconds",
-        "lower_bound_seconds", "key", "budget", "cost_model", "order", "program_seconds", "latency_seconds",
-        "alone_seconds",
+        "lower_bound_seconds", "key", "budget", "cost_model", "conditions", "order", "program_seconds",
+        "latency_seconds", "alone_seconds",
     ]  # fmt: skip
     assert isinstance(found["peak_bytes"], list)
     assert len(found["peak_bytes"]) == 2

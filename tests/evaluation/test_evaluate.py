@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from envs.costs.costs import timed
+from envs.plans.conditions import Conditions
 from evaluation.commands.evaluate import evaluate, finetune
+from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.records.run_files import ProblemFile, load_evaluation, load_problem
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import save_graph
@@ -114,9 +116,7 @@ def test_a_problem_file_without_a_cost_model_is_of_the_one_that_follows_from_its
 ) -> None:
     path = tmp_path / "best.problem.json"
     write_document(ProblemFile(graph=graph, groups=4, cluster="p100x2", optimizer="sgd"), path)
-    content = json.loads(path.read_text())
-    del content["cost_model"]
-    path.write_text(json.dumps(content))
+    assert "cost_model" not in json.loads(path.read_text())
     assert load_problem(path).timed_by == "roofline"
     assert load_problem(path).runtime == IDEAL
 
@@ -162,3 +162,18 @@ def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
         tune(run, graph)
     assert not (run / "best.plan.json").exists(), "of the other graph, next to what is of this one"
     assert (run / "finetune" / "evaluation.json").exists() == (stopped_at > 2)
+
+
+def test_a_policy_is_fine_tuned_as_is_asked(run: Path) -> None:
+    """In another runtime and precision than those of its recipe; its files say so, and hold plans for them."""
+    asked = {"runtime": "megatron", "host": "70us", "precision": "bf16-mixed", "cost_model": FASTER}
+    tune(run, MODEL, **asked)
+    expected = Conditions(runtime="megatron:host=70us", precision="bf16-mixed", cost_model=FASTER, optimizer="adam")
+    records = load_evaluation(run / "finetune" / "evaluation.json").records
+    assert {record.conditions for record in records} == {expected}
+    problem = load_problem(run / "best.problem.json")
+    assert Conditions.of(problem) == expected
+    found = SimulatedPlan.of(problem, run / "best.plan.json")
+    assert found.result.made_for == expected
+    best = min(record.step_seconds for record in records if record.placer.endswith("+finetuned"))
+    assert found.timeline.step_seconds == best

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,12 +12,16 @@ import placelab
 from envs.rewards import Penalty, load_reward
 from envs.simulation.simulator import Outcome
 from evaluation.commands.command_line import run
+from graphs.files.graph_source import graph_source
+from graphs.files.load import load_graph
 from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError, UserCodeError
+from graphs.runtime import runtime_of
 from placelab.verbs import VERBS
 from placers.learned.policy_meta import load_meta
 from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
+from training.problems.random.settings import World
 from training.recipe import FAMILIES, ProblemSet, Recipe, load_recipe
 from training.runs import problem_sets as module
 from training.runs.model_card import model_card
@@ -146,6 +151,32 @@ def test_each_graph_stands_on_each_cluster_and_suites_on_their_own(monkeypatch: 
     with pytest.raises(InputError, match="nothing to evaluate on; give it test_graphs, or name a suite"):
         load_problems(chosen, "test")
     assert ProblemSplit.of(chosen, "test").sources == ()
+
+
+def test_a_run_is_trained_and_evaluated_as_flags_say(folder: Path) -> None:
+    placelab.train("small.toml", out=folder / "run", set=["ppo.updates=1"], runtime="megatron", order="fifo")
+    assert load_recipe("run/config.toml").problems.asked_runtime == runtime_of("megatron:order=fifo")
+    assert "--set problems.runtime=megatron:order=fifo" in (folder / "run" / "command.txt").read_text()
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "megatron:order=fifo"),
+        ({"host": "none"}, "megatron:order=fifo,host=none"),
+        ({"runtime": "run"}, "run"),
+    ]
+    for asked, runtime in cases:
+        found = placelab.evaluate(folder / "run", placers=["heft"], seeds=1, budget=1, **asked)
+        assert {record.conditions.runtime for record in found.records} == {runtime}
+
+
+def test_models_are_trained_on_in_a_precision() -> None:
+    model = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
+    chosen = ProblemSet(graphs=(model,), clusters=("p100:devices=2",), groups=(4,), precision="bf16")
+    [problem] = load_problems(chosen)
+    assert problem.graph.fingerprint == load_graph(graph_source(model).in_precision("bf16"), groups=4).fingerprint
+    assert problem.graph.captured_in == "bf16"
+    with pytest.raises(InputError, match="unknown precision 'bf61'; did you mean 'bf16'"):
+        ProblemSplit.of(ProblemSet(graphs=(model,), precision="bf61"), "train")
+    with pytest.raises(InputError, match="precision is that of models, and there are random problems alone"):
+        ProblemSet(world=World(problems=2), precision="bf16")
 
 
 def test_a_run_on_graph_files_is_evaluated_on_its_own_test_graphs(folder: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from envs.costs.costs import timed
 from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
-from graphs.files.graph_source import graph_sources
+from graphs.files.graph_source import graph_source, graph_sources
 from graphs.files.load import load_cluster, load_clusters, load_graph
 from graphs.files.splits import split
 from graphs.files.suites import suite_specs
@@ -23,6 +23,7 @@ from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
 from graphs.optimizers import check_optimizer
 from graphs.problem import Problem
+from graphs.transforms.mixed_precision import AS_IT_IS, precision_named
 from training.problems.mixed_knobs import mixed_graphs
 from training.problems.random.random_chains import labelled_chains
 from training.problems.random.random_problem import world_problems
@@ -56,6 +57,7 @@ class ProblemSplit:
         clusters = tuple(load_clusters(chosen.clusters if is_trained_on else chosen.test_clusters))
         check_optimizer(chosen.optimizer)
         chosen.asked_runtime.order.loaded()
+        precision_named(chosen.precision)
         learned = {*split(chosen.families, "train")}.difference(tested)  # families tell their own splits apart
         learned |= {*chosen.graphs, *(graph for graph, _ in of_suites)}
         if both := [spec for spec in (*tested, *chosen.test_graphs) if spec in learned]:
@@ -74,12 +76,13 @@ class ProblemSplit:
         times. `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
         `timed` does, and for a split to evaluate on that is empty.
         """
+        capture = self._in_precision(capture or load_graph)
         if self.is_trained_on:
-            return self._to_train_on(seed, capture or load_graph)
+            return self._to_train_on(seed, capture)
         if not self.sources:
             raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
         chosen, runtime, problems = self.chosen, self.chosen.asked_runtime, list[Problem]()
-        for graph, clusters in self._graphs(capture or load_graph):
+        for graph, clusters in self._graphs(capture):
             tied = tie_ops(graph, chosen.test_groups)
             problems += [timed(Problem(tied, cluster, chosen.optimizer, runtime=runtime)) for cluster in clusters]
         return problems
@@ -99,6 +102,11 @@ class ProblemSplit:
                 problem = timed(Problem(tied_graph, cluster, chosen.optimizer, runtime=chosen.asked_runtime))
                 problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
         return problems
+
+    def _in_precision(self, capture: Callable[..., OpGraph]) -> Callable[[str], OpGraph]:
+        """What captures graphs in the precision of the problem set."""
+        word = self.chosen.precision
+        return capture if word == AS_IT_IS else lambda spec: capture(graph_source(spec).in_precision(word))
 
     def _graphs(self, capture: Callable[[str], OpGraph]) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
         for spec, clusters in progress(self.sources, "capturing models", unit="model", leave=False):
