@@ -19,7 +19,6 @@ from graphs.foundation.errors import located
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, LONGEST_PATH, runtime_of
-from graphs.transforms.mixed_precision import AS_IT_IS
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,5 +65,5 @@ def load_problem(path: Path) -> Problem:
             named_in_file(named)
         spec = replace(spec, runtime=runtime_of(spec.runtime or IDEAL.name, order=spec.order).name)
         spec.check_no_code()
-        source = graph_source(spec.graph).in_precision(spec.precision or AS_IT_IS)
+    source = graph_source(spec.graph).in_precision(spec.precision) if spec.precision else spec.graph
     return spec.problem(load_graph(source, groups=spec.groups), load_cluster(spec.cluster))
