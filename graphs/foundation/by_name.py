@@ -132,7 +132,8 @@ class Extension(Generic[Built]):
     def built(self) -> Built:
         """What the folder's extensions build; again once a user's file has changed. Raises InputError as `build`."""
         file = self.file
-        built: Built = _built(self.folder, self.name, file.read_bytes() if file and file.is_file() else b"")
+        source = (file.resolve(), file.read_bytes()) if file and file.is_file() else None
+        built: Built = _built(self.folder, self.name, source)
         return built
 
     def loaded(self) -> Extension[Built]:
@@ -145,7 +146,11 @@ class Extension(Generic[Built]):
 
 
 @lru_cache(maxsize=256)
-def _built(folder: str, name: str, source: bytes) -> Any:  # noqa: ARG001 - a user's file is run again if it changed
+def _built(
+    folder: str,
+    name: str,
+    source: tuple[Path, bytes] | None,  # noqa: ARG001 - a user's file is run again if it changed, or is another
+) -> Any:
     """What an `Extension` builds."""
     if own(name):
         return build(folder, name)
