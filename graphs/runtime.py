@@ -22,10 +22,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
+from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.host import HOSTS, Host, host_of
+from graphs.op_graph import OpGraph
 
 _ORDERS = "envs.orders"
 LONGEST_PATH: Extension[Any] = Extension(_ORDERS, "longest_path")
@@ -66,6 +70,18 @@ class Runtime:
         """The same but for what is given, as text or an order itself. Raises InputError as `runtime_of`."""
         kind, own = _parsed(self.name)
         return _runtime(kind, own | knobs) if knobs else self
+
+
+def default_runtime(graph: OpGraph, cluster: Cluster) -> Runtime:
+    """How plans are run, unless it is said: in the user's own loop on GPUs, by a process for each device on CPUs.
+
+    There is no host where a CPU is, which runs an op in the thread that issues it, nor for a graph with measured times:
+    its ops are layers, or whatever else was measured, and not what PyTorch issues.
+    """
+    name = "run" if cluster.is_cpu.all() else "parallelize"
+    measured = np.array([graph.measured_seconds, *graph.measured_on.values()])
+    has_host = np.isnan(measured).all() and not cluster.is_cpu.any()
+    return RUNTIMES[name] if has_host else runtime_of(f"{name}:host=none")
 
 
 def runtime_of(spec: str, *, order: str = LONGEST_PATH.name) -> Runtime:

@@ -19,6 +19,7 @@ from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
 BY_LINKS = "recorded:otherwise=roofline"  # also the name of what times messages by links
+MEASURED_SHARES = "roofline:efficiency=measured"
 AUTO = "auto"  # the cost model that follows from the graph
 LONGEST = 1e30  # seconds of an op; sums of such times are still finite
 FORBIDDEN_FACTOR = 1e3  # an op on a device that the graph forbids takes all work together, times this
@@ -109,6 +110,16 @@ def cost_model_of(graph: OpGraph) -> str:
         f"{counted.sum()}; say which count: `cost_model='recorded'` for the measured times, "
         "recorded:otherwise=roofline to time the other ops by FLOPs and bytes, or roofline for those alone"
     )
+
+
+def default_cost_model(problem: Problem) -> str:
+    """The cost model of the verbs and environments, unless one is named.
+
+    It is the one that follows from the graph but, for the roofline on clusters with GPUs, at the shares of their peaks
+    that were measured. Raises InputError as `cost_model_of`.
+    """
+    found = cost_model_of(problem.graph)
+    return MEASURED_SHARES if found == "roofline" and not problem.cluster.is_cpu.all() else found
 
 
 def _checked(problem: Problem, costs: Costs) -> Costs:

@@ -176,8 +176,8 @@ class PlacetoEnv(PlacementEnv):
         penalty_per_gb: float = PENALTY_PER_GB, longest_seconds: float = LONGEST_SECONDS, **settings: Unpack[Keywords],
     ) -> None:  # fmt: skip
         self.mdp = Mdp(EpisodeStart(reward, start, visits, memory_gib, penalty_per_gb, longest_seconds))
-        if "runtime" not in settings:
-            settings.setdefault("order", FIFO.name)
+        if "order" not in settings:
+            settings.setdefault("runtime", FIFO.name)
         super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)
 

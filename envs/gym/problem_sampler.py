@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from envs.costs.costs import AUTO, CostModel, timed
+from envs.costs.costs import AUTO, CostModel, default_cost_model, timed
 from envs.prepared_problem import PreparedProblem
 from graphs.cluster import Cluster
 from graphs.files.load import load_cluster, load_graph
@@ -17,7 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.runtime import runtime_of
+from graphs.runtime import default_runtime, runtime_of
 
 Graphs = OpGraph | str | Path | Sequence[OpGraph | str | Path]
 
@@ -47,8 +47,8 @@ class ProblemSettings:
 
     graph: Graphs | None = None  # instead of problems: a graph or several, each an object or a name
     cluster: Cluster | str | Path | None = None  # of these graphs, an object or a name
-    cost_model: CostModel | str | None = None  # unless given, as the problems say, or as follows from their graphs
-    runtime: str = ""  # how plans are run (`graphs.runtime`), unless as the problems say
+    cost_model: CostModel | str | None = None  # unless given, as the problems say, or as the verbs' default
+    runtime: str = ""  # how plans are run (`graphs.runtime`), unless as the problems say, or as the verbs' default
     order: str = ""  # the rule by which ops run (`envs.orders`), unless the runtime's
     render_mode: str | None = None  # "ansi" for a Gantt chart in text, "rgb_array" for one in pixels
 
@@ -112,7 +112,8 @@ class ProblemSampler:
                 return index, each
         first, model = self.problems[0].problem, self._settings.cost_model
         problem = Problem(graph, first.cluster, first.optimizer, runtime=first.runtime)
-        return -1, PreparedProblem(problem if model is None else timed(problem, model))
+        is_named = self._settings.graph is not None
+        return -1, PreparedProblem(timed(problem, model or (default_cost_model(problem) if is_named else AUTO)))
 
 
 class UnitSampler(ProblemSampler):
@@ -145,7 +146,9 @@ def _problems(problems: Problem | Sequence[Problem] | None, settings: ProblemSet
     elif problems is None and graph is not None and cluster is not None:
         graphs = [graph] if isinstance(graph, OpGraph | str | Path) else list(graph)
         where = load_cluster(cluster)
-        found = [timed(Problem(load_graph(what), where), model or AUTO) for what in graphs]
+        loaded = [load_graph(what) for what in graphs]
+        made = [Problem(each, where, runtime=default_runtime(each, where)) for each in loaded]
+        found = [timed(each, model or default_cost_model(each)) for each in made]
     else:
         raise InputError("an environment needs either problems=, or graph= and cluster=")
     if not found:

@@ -12,7 +12,7 @@ from envs.running.measured_timeline import measured_timeline
 from envs.running.processes import LIMIT, Workers
 from envs.running.reference import Difference, differences
 from envs.running.training_job import StepOf, Training, TrainingJob, Unplaced, UnplacedJob
-from envs.running.ways import check_can_run, parts_of_batch, step_of
+from envs.running.ways import by_processes, check_can_run, parts_of_batch, step_of
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from graphs.op_graph import Floats
@@ -58,6 +58,7 @@ def run_plan(
     With `check`, the first step is made without the plan as well, in the first process, and compared. Raises InputError
     for a plan that cannot be run, and as `Workers.run`, with the limit in seconds of each job.
     """
+    problem = by_processes(problem)
     check_can_run(problem, plan)
     apart: tuple[Difference, ...] = ()
     why = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from envs.expansion.layout import Layout
 from envs.plans.plan import Plan
 from envs.running.adam import Adam
@@ -23,6 +25,7 @@ from graphs.capture.examples import example_of, with_data
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 
 
 def check_can_run(problem: Problem, plan: Plan) -> None:
@@ -35,6 +38,16 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
         TensorPlacements(problem, plan)
     elif not plan.is_placement:
         check_pipeline(problem, plan)
+
+
+def by_processes(problem: Problem) -> Problem:
+    """The problem, or that of such processes in place of a loop of one, which has no messages between them.
+
+    A CPU runs an op in the thread that issues it.
+    """
+    if not problem.runtime.streams:
+        return problem
+    return replace(problem, runtime=runtime_of("run:host=none" if problem.cluster.is_cpu.any() else "run"))
 
 
 def check_model(training: Training, problem: Problem, plan: Plan, device: str = "cpu") -> None:

@@ -217,9 +217,9 @@ def place(
         batch: samples of a step, to which measured times are in proportion; a file that says none is `FILE:batch=32`.
         training: plan a whole training step: forward, backward and update; without it, a forward pass.
         micro_batches: equal parts of the batch for a placer that plans such: `--placer gpipe:micro_batches=8`.
-        cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
-            given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
-        runtime: how plans are run: `ideal`, unless given, `parallelize`, `megatron` ...; with knobs, `run:host=30us`.
+        cost_model: what ops cost: `roofline`, `profiled:file=FILE`, `recorded` ...; unless given, measured times where
+            the graph has them and no FLOPs, and else `roofline:efficiency=measured`, or without GPUs `roofline`.
+        runtime: how plans are run: on GPUs `parallelize`, unless given; `run`, `ideal`, or with knobs `run:host=30us`.
         order: in place of the runtime's, which of the ops that are ready a device runs first: `longest_path`,
             `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
         host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `compiled`, `30us`, or `none`.

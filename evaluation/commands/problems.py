@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from envs.costs.costs import load_cost_model, timed
+from envs.costs.costs import default_cost_model, load_cost_model, timed
 from envs.expansion.shares import of_batch
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
@@ -20,7 +20,7 @@ from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.optimizers import check_optimizer
 from graphs.problem import STEP_TIME, Problem, objective_of
 from graphs.reserve import reserve_of
-from graphs.runtime import LONGEST_PATH, Runtime, runtime_of
+from graphs.runtime import IDEAL, LONGEST_PATH, Runtime, default_runtime, runtime_of
 from graphs.transforms.batch import check_samples
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
 OPTIMIZER = "adam"
-DEFAULT_RUNTIME = "ideal"  # unless one is named
 
 _log = logging.getLogger("placelab")
 
@@ -92,7 +91,8 @@ def asked_problems(
     reserve = None if reserved == AUTO else reserve_of(reserved)
     minimised = objective_of(objective).loaded()
     check_cost_model(cost_model)
-    runtime = asked_runtime(options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO))
+    asked = options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO)
+    asked_runtime(*asked)  # refused here if one names nothing
     found = load_clusters(clusters)
     suite_specs(suite)
     sources = [source.in_precision(precision) for source in graph_sources(graphs)]
@@ -111,11 +111,11 @@ def asked_problems(
                 for source in sources
                 for each in _on_clusters(source, found, groups, optimizer, with_law=twice, training=training)
             ]
-        # A workload on its own devices has its times already.
-        done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
+        ways = [asked_runtime(*asked, default=_default_runtime(each)) for each in made]
+        done = [_timed(each, cost_model) for each in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
-        done = [replace(problem, objective=minimised, runtime=runtime) for problem in done]
+        done = [replace(each, objective=minimised, runtime=way) for each, way in zip(done, ways, strict=True)]
         return done if reserve is None else [replace(each, cluster=reserve.on(each.cluster)) for each in done]
 
     return problems
@@ -140,18 +140,27 @@ def recipe_changes(chosen: ProblemSet, options: TrainOptions) -> list[str]:
     return [f"problems.{key}={value}" for key, value in changes.items()]
 
 
-def asked_runtime(
-    runtime: str = AUTO, order: str = AUTO, host: str = AUTO, *, default: Runtime | None = None
-) -> Runtime:
+def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO, *, default: Runtime = IDEAL) -> Runtime:
     """The runtime that `--runtime` names, or the default, with what `--order` and `--host` change of it.
 
     Each is "auto" where it is not given. Raises InputError for what names nothing.
     """
     knobs = {knob: text for knob, text in {"order": order, "host": host}.items() if text != AUTO}
-    own = runtime_of(DEFAULT_RUNTIME) if default is None else default
-    asked = (own if runtime == AUTO else runtime_of(runtime)).with_knobs(**knobs)
+    asked = (default if runtime == AUTO else runtime_of(runtime)).with_knobs(**knobs)
     asked.order.loaded()
     return asked
+
+
+def _default_runtime(problem: Problem) -> Runtime:
+    """How plans are run, unless it is said; of a workload on its own devices nothing is known but its times."""
+    return IDEAL if problem.op_seconds is not None else default_runtime(problem.graph, problem.cluster)
+
+
+def _timed(problem: Problem, cost_model: CostModelLike) -> Problem:
+    """The problem with what its ops cost; a workload on its own devices has its times already."""
+    if cost_model != AUTO:
+        return timed(problem, cost_model)
+    return problem if problem.op_seconds is not None else timed(problem, default_cost_model(problem))
 
 
 def _on_clusters(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from evaluation.commands.arguments import checked
+from evaluation.commands.arguments import AUTO, checked
 from evaluation.commands.charts import check_charts
 from evaluation.commands.graph_verbs import TRACES, simulate
 from evaluation.commands.switches import CACHE, CODE, switched
@@ -60,7 +60,7 @@ def run(
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         batch: samples of a step, as `place` takes it.
         cost_model: what ops cost in the prediction, as `place` takes it.
-        runtime: how the prediction takes the plan to be run, as `simulate` takes it.
+        runtime: how the prediction takes the plan to be run, as `simulate` takes it; a plan for a loop by `run`.
         order: the rule that ops are run under, in place of the plan's own order, as `simulate` takes it.
         host: what it costs to issue ops in the prediction, as `place` takes it.
         data: `file.py:callable` that returns batches, or yields them, each as the example inputs are given and of their
@@ -82,13 +82,31 @@ def run(
         "groups": options["groups"], "batch": options["batch"], "cost_model": options["cost_model"],
         "runtime": options["runtime"], "order": options["order"], "host": options["host"],
     }  # fmt: skip
-    planned = simulate(model, plan, cluster=cluster, **asked)
+    planned = simulate(model, plan, cluster=cluster, **_by_processes(asked, plan, cluster))
     from envs.running.training_job import Training
 
     training = Training(str(model), steps, options["batch"] or 0, options["seed"], options["data"])
     found = _measured(planned, training, used, check=check, limit=options["limit"])
     _save(found, options["chart"], options["trace"], out, {**asked, "cluster": cluster, "batch": None})
     return found
+
+
+def _by_processes(asked: ProblemOptions, plan: PlanLike, cluster: ClusterLike) -> ProblemOptions:
+    """The options, with the runtime of such processes for a plan that was made for a loop, or does not say for what.
+
+    A CPU runs an op in the thread that issues it.
+    """
+    from evaluation.commands.given_plans import read_given
+    from graphs.files.load import load_cluster
+    from graphs.runtime import runtime_of
+
+    made_for = getattr(read_given(plan), "made_for", None)
+    is_own = made_for is not None and made_for.runtime and not runtime_of(made_for.runtime).streams
+    if asked["runtime"] != AUTO or is_own:
+        return asked
+    own = asked.copy()
+    own["runtime"] = "run:host=none" if cluster and load_cluster(cluster).is_cpu.any() else "run"
+    return own
 
 
 def _measured(

@@ -58,7 +58,7 @@ def test_a_plan_is_simulated_for_what_it_was_made_for(tmp_path: Path) -> None:
 
 def test_a_plan_under_another_runtime_prints_both_times(tmp_path: Path) -> None:
     path = tmp_path / "a.plan.json"
-    ideal = place(path, cost_model="roofline").record.step_seconds
+    ideal = place(path, runtime="ideal", cost_model="roofline").record.step_seconds
     found = again(path, runtime="megatron")
     problem = replace(found.problem, runtime=runtime_of("megatron"))
     here = simulate(problem, found.plan).step_seconds
@@ -87,7 +87,7 @@ def test_a_plan_under_another_runtime_stays_one_for_the_first(tmp_path: Path) ->
 def test_the_rule_belongs_to_the_runtime(tmp_path: Path) -> None:
     """A plan without an order of its own is run under the rule of whatever runtime runs it."""
     path = tmp_path / "a.plan.json"
-    placed = place(path, order="fifo")
+    placed = place(path, runtime="ideal", order="fifo")
     assert "order" not in json.loads(path.read_text())["plan"]
     assert made_for(path)["runtime"] == "ideal:order=fifo"
     assert again(path).timeline.step_seconds == placed.timeline.step_seconds
@@ -99,7 +99,7 @@ def test_a_file_of_an_earlier_version_was_made_for_the_ideal_machine(tmp_path: P
     content = {"schema": "placelab.plan", "version": 4, "plan": {"placement": {"": "gpu:1"}, "order": "program"}}
     path.write_text(json.dumps(content))
     problem = Problem(load_graph(MODEL), load_cluster(CLUSTER), runtime=IDEAL.with_knobs(order="program"))
-    found = again(path)
+    found = again(path, cost_model="roofline")
     assert found.timeline.step_seconds == simulate(problem, found.plan).step_seconds
     assert (found.plan.order, found.result.made_for) == (None, Conditions(runtime="ideal:order=program"))
     assert "the plan was made for `ideal:order=program`" in again(path, runtime="run").record.notes[0]

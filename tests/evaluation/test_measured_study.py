@@ -313,7 +313,8 @@ def test_a_study_predicts_what_it_can_and_resumes_row_by_row(tmp_path: Path, mon
         writer.writeheader()
         writer.writerows(rows)
     (tmp_path / "collectives.csv").write_text("source,gpu,gpus,what,bytes,seconds\nsomebody,A100,2,sum,1048576,1e-4\n")
-    two = PLAIN, Variant("slow", device={"launch": "1ms"})
+    ideal = {"runtime": "ideal", "cost_model": "roofline"}
+    two = Variant(PLAIN.name, ideal), Variant("slow", ideal, device={"launch": "1ms"})
     monkeypatch.setattr(measured, "VARIANTS", two)
     study = Measured(out=tmp_path / "out", data=tmp_path)
     text = study.write().read_text()

@@ -10,7 +10,7 @@ from graphs.foundation import by_name
 from tests.evaluation.some_records import LEARNED, SOME, record
 
 SEARCHES = {"annealing", "exact", "genetic", "hill_climbing", "neural_lns", "planner", "random", "split_search"}
-NEITHER = {"default", "single_device"}  # learned; what every plan is compared with in any case
+NEITHER = {"default", "made_for", "single_device"}  # learned; another's plan; what all are compared with in any case
 
 
 def test_every_placer_is_of_one_kind() -> None:

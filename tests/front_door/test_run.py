@@ -79,7 +79,7 @@ def test_a_plan_is_run_checked_shown_and_kept(given: str) -> None:
         given, "model.plan.json", cluster="p100x2", steps=4, data="net.py:data", seed=3, out="kept",
         chart="both.svg", trace="both.json",
     )  # fmt: skip
-    found, predicted = run.to_json(), placelab.simulate(given, "model.plan.json", cluster="p100x2")
+    found, predicted = run.to_json(), placelab.simulate(given, "model.plan.json", cluster="p100x2", runtime="run")
     assert found["predicted_seconds"] == predicted.timeline.step_seconds
     assert found["equal"] is True
     assert {what: each["relative"] < 1e-4 for what, each in found["differences"].items()} == dict.fromkeys(

@@ -178,6 +178,9 @@ def test_a_search_with_time_has_all_starts_and_one_without_has_the_first_and_one
         at = len(levels) - 1
         assert affordable(levels, 10**9, np.inf) == [(first, 0)] * at + [(placer, at) for placer in cheap_placers()]
         assert affordable(levels, 10**9, 1e-9) == [(first, 0), (one_device, at)]
+        loops = tuple(replace(level, runtime=RUNTIMES["parallelize"]) for level in levels)
+        expert = next(placer for placer in cheap_placers() if placer.name == "human_expert")
+        assert affordable(loops, 10**9, 1e-9) == [(first, 0), (one_device, at), (expert, at)]
 
 
 def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
