@@ -14,10 +14,10 @@ from envs.simulation.simulator import Simulator, simulate
 from envs.timelines.timeline import Timeline
 from graphs.op_graph import Phase
 from graphs.problem import Problem
-from graphs.runtime import runtime_of
+from graphs.runtime import IDEAL, runtime_of
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 
-AT_END = runtime_of("torch-pipelining:host=none,order=longest_path")
+AT_END = replace(runtime_of("torch-pipelining:host=none,order=longest_path"), all_reduce=IDEAL.all_reduce)
 GRAINS = [expand, expand_stages]
 
 Expand = Callable[[Problem, Plan], Expansion]
