@@ -45,6 +45,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from envs.costs.costs import BY_LINKS
 from envs.plans.conditions import Conditions
 from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Sharing, Update, Zero
 from graphs.foundation.code_in_files import named_in_file
@@ -213,7 +214,10 @@ def latest(content: AnyPlanFile) -> PlanFile:
         version=content.version,
         graph=content.graph,
         cluster=content.cluster,
-        made_for=Conditions(runtime=(IDEAL.with_knobs(order=order) if by_rule and order else IDEAL).name),
+        made_for=Conditions(
+            runtime=(IDEAL.with_knobs(order=order) if by_rule and order else IDEAL).name,
+            cost_model=BY_LINKS,  # they knew no shares of peaks but by name
+        ),
         plan=PlanSection(**given | ({"order": ""} if by_rule else {})),
         found=PlacerSection(found.placer, found.seed, found.simulations),
         predicted=content.predicted,

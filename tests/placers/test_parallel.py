@@ -168,7 +168,7 @@ def test_a_plan_is_saved_and_simulated_again(tmp_path: Path) -> None:
 
 
 def by_hand(path: Path, degrees: dict[str, object], **more: object) -> Path:
-    path.write_text(json.dumps({"schema": "placelab.plan", "version": 5, "plan": {"parallel": degrees, **more}}))
+    path.write_text(json.dumps({"schema": "placelab.plan", "version": 6, "plan": {"parallel": degrees, **more}}))
     return path
 
 
