@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from envs.costs.costs import BY_LINKS
 from envs.files.plan_file import load_plan, save_plan
 from envs.plans.conditions import Conditions
 from envs.plans.placer_result import PlacerResult
@@ -248,7 +249,7 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
     decision, found = content.pop("plan") | {"order": "program"}, content.pop("found")
     del content["made_for"]
     expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7)
-    expected = replace(expected, made_for=Conditions(runtime="ideal:order=program"))
+    expected = replace(expected, made_for=Conditions(runtime="ideal:order=program", cost_model=BY_LINKS))
     for several in ({"": ["gpu:0"]}, {"": 1}):
         path.write_text(json.dumps(content | {"plan": decision | {"placement": several}, "version": 3}))
         with pytest.raises(InputError, match="expected a text, got "):
@@ -258,7 +259,7 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
         load_plan(path, problem)
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 3}))
     assert load_plan(path, problem) == expected
-    expected = replace(expected, made_for=Conditions(runtime="ideal:order=fifo"))
+    expected = replace(expected, made_for=Conditions(runtime="ideal:order=fifo", cost_model=BY_LINKS))
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
     with pytest.raises(InputError, match="unknown key 'order'"):
         load_plan(path, problem)
