@@ -35,7 +35,7 @@ class Reserve:
 
 
 def reserve_in(cluster: Cluster) -> str:
-    """The text of which `reserve_of` makes what each GPU of a cluster reserves; "" for nothing, or if they differ."""
+    """What each GPU of a cluster reserves, as `reserve_of` reads it; "" for nothing, or if they differ."""
     found = {(device.reserved_bytes, device.fragmentation) for device in cluster.devices if device.kind == "gpu"}
     size, fragmentation = found.pop() if len(found) == 1 else (0.0, 0.0)
     in_gib = f"{size / GIB:.6f}".rstrip("0").rstrip(".") + "GiB"

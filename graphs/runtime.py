@@ -63,7 +63,7 @@ class Runtime:
 
     @property
     def frees_order(self) -> bool:
-        """Whether whoever runs plans follows any order that they have, and the rule is only that of list scheduling."""
+        """Whether plans are run in any order that they have, and the rule is only that of list scheduling."""
         return self.order == LONGEST_PATH and not self.streams
 
     def with_knobs(self, **knobs: str | Extension[Any]) -> Runtime:
@@ -78,10 +78,16 @@ def default_runtime(graph: OpGraph, cluster: Cluster) -> Runtime:
     There is no host where a CPU is, which runs an op in the thread that issues it, nor for a graph with measured times:
     its ops are layers, or whatever else was measured, and not what PyTorch issues.
     """
-    name = "run" if cluster.is_cpu.all() else "parallelize"
+    if cluster.is_cpu.all():
+        return process_runtime(cluster)
     measured = np.array([graph.measured_seconds, *graph.measured_on.values()])
     has_host = np.isnan(measured).all() and not cluster.is_cpu.any()
-    return RUNTIMES[name] if has_host else runtime_of(f"{name}:host=none")
+    return runtime_of("parallelize" if has_host else "parallelize:host=none")
+
+
+def process_runtime(cluster: Cluster) -> Runtime:
+    """That of a process for each device of a cluster; without a host where a CPU is, as in `default_runtime`."""
+    return runtime_of("run:host=none" if cluster.is_cpu.any() else "run")
 
 
 def runtime_of(spec: str, *, order: str = LONGEST_PATH.name) -> Runtime:

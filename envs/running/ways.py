@@ -25,7 +25,7 @@ from graphs.capture.examples import example_of, with_data
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
-from graphs.runtime import runtime_of
+from graphs.runtime import process_runtime
 
 
 def check_can_run(problem: Problem, plan: Plan) -> None:
@@ -41,13 +41,10 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
 
 
 def by_processes(problem: Problem) -> Problem:
-    """The problem, or that of such processes in place of a loop of one, which has no messages between them.
-
-    A CPU runs an op in the thread that issues it.
-    """
+    """The problem, or that of such processes in place of a loop of one, which has no messages between them."""
     if not problem.runtime.streams:
         return problem
-    return replace(problem, runtime=runtime_of("run:host=none" if problem.cluster.is_cpu.any() else "run"))
+    return replace(problem, runtime=process_runtime(problem.cluster))
 
 
 def check_model(training: Training, problem: Problem, plan: Plan, device: str = "cpu") -> None:

@@ -92,20 +92,17 @@ def run(
 
 
 def _by_processes(asked: ProblemOptions, plan: PlanLike, cluster: ClusterLike) -> ProblemOptions:
-    """The options, with the runtime of such processes for a plan that was made for a loop, or does not say for what.
-
-    A CPU runs an op in the thread that issues it.
-    """
+    """The options, with the runtime of such processes for a plan that was made for a loop, or does not say for what."""
     from evaluation.commands.given_plans import read_given
     from graphs.files.load import load_cluster
-    from graphs.runtime import runtime_of
+    from graphs.runtime import process_runtime, runtime_of
 
     made_for = getattr(read_given(plan), "made_for", None)
     is_own = made_for is not None and made_for.runtime and not runtime_of(made_for.runtime).streams
     if asked["runtime"] != AUTO or is_own:
         return asked
     own = asked.copy()
-    own["runtime"] = "run:host=none" if cluster and load_cluster(cluster).is_cpu.any() else "run"
+    own["runtime"] = process_runtime(load_cluster(cluster)).name if cluster else "run"
     return own
 
 

@@ -15,7 +15,7 @@ MOST = 0.8  # of the passes have room for whole labels, if these are written
 
 
 def write_labels(axes: Axes, step: StepLanes, seconds: float, scale: float) -> None:
-    """Write labels into passes where they fit, on an axis of so many seconds, which `scale` is multiplied with.
+    """Write labels into passes where they fit, on an axis as long as `seconds`, in units of 1 / `scale` seconds.
 
     If few labels fit, they are the micro-batches alone, if there are several.
     """

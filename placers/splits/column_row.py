@@ -195,7 +195,7 @@ class _Forward:
         return {op: name for op, name in found.items() if self.ops[op].operator.sizes.get(name) == rows}
 
     def _part(self, op: int, weight: Source, split: dict[int, str]) -> tuple[int, ...]:
-        """The dimensions of a weight of which an op reads a part."""
+        """The dimensions of a weight that an op reads in parts."""
         pairs = zip(self.ops[op].sources, self.ops[op].operator.reads, strict=True)
         access, by = next(access for source, access in pairs if source == weight), split.get(op, NONE)
         return tuple(i for i, index in enumerate(access.index) if index is not None and by in index.variables)

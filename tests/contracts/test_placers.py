@@ -84,7 +84,7 @@ PROBLEMS = {
     "nothing to pay": Problem(toy_graph([0, 0, 0], [(0, 1)], output_bytes=[0, 0, 0]), toy_cluster(2, memory=0.0)),
 }
 
-BUDGETS = (0, 1, 9)  # of which each placer meets all, and each problem one, unless slow tests run as well
+BUDGETS = (0, 1, 9)  # each placer meets all of them, each problem one, unless slow tests run as well
 BUDGET = {
     "two devices": 9, "unequal devices": 1, "tied ops": 9, "fits when split": 1, "fits nowhere": 0, "one op": 9,
     "one device": 0, "bound to devices": 9, "nothing to pay": 0,

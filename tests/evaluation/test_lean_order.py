@@ -1,4 +1,4 @@
-"""The order of a plan that has none gives way to memory, where whoever runs the plan follows any."""
+"""The order of a plan without its own gives way to memory, where plans are run in any order."""
 
 from dataclasses import replace
 

@@ -105,7 +105,7 @@ def runtime(row: Row) -> str:
 
 
 def as_read(row: Row, peak_bytes: float) -> float:
-    """What a row's source would read of a device whose tensors take so many bytes at their peak."""
+    """What a row's source would read of a device, from the bytes of its tensors at their peak."""
     _, reserves, others = next(each for each in READINGS if each[0] in row.peak_kind)
     besides = CUDA.bytes + (CUDA.between if row.gpus > 1 else 0.0)
     return peak_bytes * (1 + CUDA.fragmentation * reserves) + besides * others
