@@ -1,10 +1,13 @@
-"""How many examples tests draw: fewer in `make test` than in `make slow`, which takes the profile `thorough`."""
+"""Which examples tests draw: few and always the same in `make test`; in `make slow`, with the profile `thorough`, more
+and others each time, so that it finds what nobody has thought of, and `make test` says the same of the same sources.
+"""
 
 from hypothesis import settings
 
 THOROUGH = "thorough"
 
-settings.register_profile("brief", deadline=None, max_examples=25)  # a first example may compile what it needs
+# no deadline: a first example may compile what it needs
+settings.register_profile("brief", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile(THOROUGH, deadline=None)
 
 

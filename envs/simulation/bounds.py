@@ -9,7 +9,7 @@ from envs.expansion.layout import Layout
 from envs.expansion.shards.shards import Partition, least_shares
 from envs.plans.plan import Plan
 from envs.simulation.compiled import compiled
-from graphs.op_graph import Bools, Floats, Ints
+from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.paths import longest_remaining
 from graphs.problem import Problem
 
@@ -54,11 +54,14 @@ def divided_path_bound(problem: Problem, plan: Plan, op_seconds: Floats) -> floa
     """The critical path of one micro-batch through one replica of each op, each op where it takes least time.
 
     In a plan that is expanded, each copy of an op follows a copy of each of the op's producers, and takes at least its
-    share of the seconds of the whole batch. No transfers are counted, since these may be cut in slices of any size, and
-    may go by other devices. Work that is repeated, sums of gradients and orders of passes only add to the path.
+    share of the seconds of the whole batch; with ZeRO, each replica updates its part of the weights. No transfers are
+    counted, since these may be cut in slices of any size, and may go by other devices. Work that is repeated, sums of
+    gradients and orders of passes only add to the path.
     """
     layout = Layout(problem, plan)
     share = least_shares(Partition(layout)) if plan.split else layout.share
+    if plan.schedule.zero:
+        share = np.where(problem.graph.phase >= Phase.UPDATE, share / layout.replicas, share)
     return float(longest_remaining(problem.graph, op_seconds.min(axis=1) * share).max())
 
 

@@ -13,6 +13,7 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
 from envs.simulation.bounds import lower_bound, path_bound, work_bound
 from envs.simulation.simulator import Simulator, simulate
+from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
@@ -82,6 +83,15 @@ def test_data_parallelism_may_beat_the_critical_path() -> None:
     assert simulate(problem, plan).step_seconds == pytest.approx(2)
     assert lower_bound(problem, Plan.of([0, 0])) == lower_bound(problem)
     assert lower_bound(problem, Plan(((0,), (0,)), schedule=Schedule(stages=(0, 1)))) == 6
+
+
+def test_replicas_that_update_their_part_of_the_weights_divide_the_path() -> None:
+    graph = toy_graph([0, 1], [(0, 1)], output_bytes=[0, 0])
+    phase, mirror = np.array([Phase.FORWARD, Phase.UPDATE]), np.array([-1, 0])
+    update = Problem(replace(graph, phase=phase, mirror=mirror, control=np.array([True])), toy_cluster(4))
+    for zero, seconds in ((0, 1.0), (1, 0.5)):
+        plan = Plan(((0, 2), (0, 2)), schedule=Schedule(zero=zero))
+        assert lower_bound(update, plan) == simulate(update, plan).step_seconds == seconds
 
 
 def test_the_toy_is_bounded_by_its_critical_path(four_ops_two_devices: Toy) -> None:
