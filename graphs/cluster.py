@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from graphs.foundation.errors import InputError, unknown
+from graphs.host import Host
 from graphs.op_graph import MOST, Bools, Floats, Ints
 from graphs.precision import PEAKS
 
@@ -113,6 +115,7 @@ class Cluster:
     channel: Ints  # (devices, devices) channel that carries source -> destination, or FREE
     gap: Floats = field(default_factory=lambda: np.zeros(0))  # (channels,) seconds held after each transfer
     multicast: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (channels,) one transfer serves all
+    hosts: Mapping[str, Host] = field(default_factory=dict)  # by name, measured on its machines
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -251,6 +254,8 @@ class Cluster:
             digest.update((values + 0 if values.dtype == np.float64 else values).tobytes())  # -0.0 is 0.0
         if self.is_free.any():
             digest.update(b"free" + self.is_free[pairs].tobytes())
+        if self.hosts:
+            digest.update(repr(sorted(self.hosts.items())).encode())
         return digest.hexdigest()[:16]
 
     @classmethod

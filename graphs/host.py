@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.foundation.quantities import parse
+from graphs.foundation.quantities import Time, parse, quantity, written
 from graphs.op_graph import MOST, Bools, Floats, Ints, Phase
+
+SECONDS = "forward", "backward", "update", "collective"  # what a host takes, by the fields of `Host`
 
 
 @dataclass(frozen=True)
@@ -25,18 +30,23 @@ class Host:
     collective: float  # on each device that takes part in one, or in a message between processes
     per_device: bool = False  # a process for each device, not one for all of them
     waits: bool = False  # such a process waits for what it is sent before it issues what reads that
+    name: str = field(default="", compare=False, repr=False)  # its name in `HOSTS`: a cluster may have measured it
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            seconds = getattr(self, field.name)
+        for of in SECONDS:
+            seconds = getattr(self, of)
             if not 0 <= seconds <= MOST:
-                what = f"a host takes {seconds} seconds to issue an op ({field.name})"
+                what = f"a host takes {seconds} seconds to issue an op ({of})"
                 raise InputError(f"{what}; expected a number from 0 to {MOST:g}")
 
     @classmethod
     def uniform(cls, seconds: float, *, per_device: bool = False, waits: bool = False) -> Host:
         """A host to which all cost the same."""
         return cls(seconds, seconds, seconds, seconds, per_device, waits)
+
+    def with_seconds(self, seconds: Mapping[str, float]) -> Host:
+        """The same with other seconds, by the names of `SECONDS`."""
+        return replace(self, **seconds)  # type: ignore[arg-type]  # numbers only
 
     def seconds(self, phase: Ints) -> Floats:
         """(ops,) what an op of each phase costs, if it takes time."""
@@ -67,10 +77,35 @@ class Collectives:
 # 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). Megatron-LM waits for what it is sent:
 # `torch.cuda.synchronize` in its `p2p_communication.py`.
 HOSTS = {
-    "eager": Host(44e-6, 54e-6, 5e-6, 30e-6),
-    "megatron": Host(72e-6, 86e-6, 5e-6, 30e-6, waits=True),
-    "compiled": Host.uniform(0.5e-6),
+    host.name: host
+    for host in (
+        Host(44e-6, 54e-6, 5e-6, 30e-6, name="eager"),
+        Host(72e-6, 86e-6, 5e-6, 30e-6, waits=True, name="megatron"),
+        Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
+    )
 }
+
+
+class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What was measured of one of `HOSTS` on a machine, in a file: seconds as in `Host`, but what was not measured."""
+
+    forward: Time | None = None
+    backward: Time | None = None
+    update: Time | None = None
+    collective: Time | None = None
+
+    @classmethod
+    def of(cls, host: Host) -> HostEntry:
+        """The entry of a host."""
+        return cls(**{of: written(getattr(host, of), "seconds") for of in SECONDS})
+
+    def host(self, name: str) -> Host:
+        """The host of a name. Raises InputError for an unknown one, and what is no time."""
+        if name not in HOSTS:
+            raise InputError(f"hosts: {by_name.unknown('host', name, HOSTS)}")
+        given = {of: getattr(self, of) for of in SECONDS if getattr(self, of) is not None}
+        seconds = {of: quantity(time, "seconds", f"hosts.{name}.{of}") for of, time in given.items()}
+        return HOSTS[name].with_seconds(seconds)
 
 
 def host_of(text: str) -> Host | None:

@@ -11,7 +11,7 @@ import numpy as np
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
-from graphs.host import Collectives
+from graphs.host import SECONDS, Collectives, Host
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.optimizers import NONE, check_optimizer, state_share
 from graphs.precision import SINGLE
@@ -67,6 +67,23 @@ class Problem:
         """(devices,) seconds for which each is held after an op that takes time: a launch, unless a host issues it."""
         cluster = self.cluster
         return cluster.hold_seconds if self.runtime.host is None else cluster.runner_seconds
+
+    @cached_property
+    def host(self) -> Host | None:
+        """What issues ops, if that takes time: the runtime's host, as it was measured on the cluster if it was."""
+        host = self.runtime.host
+        measured = None if host is None else self.cluster.hosts.get(host.name)
+        if host is None or measured is None:
+            return host
+        return host.with_seconds({of: getattr(measured, of) for of in SECONDS})
+
+    @property
+    def issuer(self) -> Host | None:
+        """What issues ops. Without a host streams have an order of issue too, in which threads take equal turns.
+
+        Nothing starts later for that.
+        """
+        return Host.uniform(1.0) if self.host is None and self.runtime.streams else self.host
 
     @property
     def all_reduce(self) -> Literal["ring", "nccl"]:

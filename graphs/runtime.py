@@ -54,14 +54,6 @@ class Runtime:
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
     @property
-    def issuer(self) -> Host | None:
-        """What issues ops. Without a host streams have an order of issue too, in which threads take equal turns.
-
-        Nothing starts later for that.
-        """
-        return Host.uniform(1.0) if self.host is None and self.streams else self.host
-
-    @property
     def frees_order(self) -> bool:
         """Whether plans are run in any order that they have, and the rule is only that of list scheduling."""
         return self.order == LONGEST_PATH and not self.streams

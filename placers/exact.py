@@ -105,7 +105,7 @@ class Exact(Named):
         if problem.objective.name == "throughput":  # the time of a step per sample: the same plan is best
             problem = replace(problem, objective=STEP_TIME)
         problem.check_step_time("exact", "annealing, or max_load_dp for the max-load")
-        if problem.runtime.issuer is not None:
+        if problem.issuer is not None:
             raise InputError(
                 "exact: what it proves knows no host that issues ops; leave out the host, or use annealing"
             )

@@ -148,12 +148,12 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
-        host, issue = problem.runtime.issuer, _issue(problem, priority)
+        host, issue = problem.issuer, _issue(problem, priority)
         follows = (
             _follows(issue, graph.edges[order]) if host is not None and not host.per_device else edges["output"][:0]
         )
         return cls(
-            len(priority) == 0 and host is None, host is not None, problem.runtime.host is not None,
+            len(priority) == 0 and host is None, host is not None, problem.host is not None,
             host is not None and host.per_device,
             host is not None and host.per_device and host.waits, streams,
             bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, issue,
@@ -197,7 +197,7 @@ def _carriers(problem: Problem, order: Ints) -> tuple[Records, Indices]:
 
 def _issue(problem: Problem, priority: Floats) -> Records:
     """(ops,) in which order a host issues the ops of its processes, and for how long; none without a host."""
-    graph, host = problem.graph, problem.runtime.issuer
+    graph, host = problem.graph, problem.issuer
     priority = priority if len(priority) else np.zeros(len(graph))
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:

@@ -1,4 +1,4 @@
-"""The verb that measures what links, and running, cost on this machine."""
+"""The verb that measures what links, issuing ops and running cost on this machine."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def calibrate(
     steps: int = 20,
     limit: int = 600,
 ) -> Calibration:
-    """Measure between processes, one per device, what messages take and cost, and what running adds to each op.
+    """Measure with processes, one per device, what messages, issuing ops and running plans cost on this machine.
 
     Processes on CPUs have a core each and send with gloo, those on GPUs with NCCL. The cluster that is written has the
-    latency and bandwidth of every link, the processor time of a message at each end and, with models, the seconds that
-    what runs a plan adds to each op. A warning says if the machine was busy with something else.
+    latency and bandwidth of every link, the processor time of a message at each end, the seconds in which a thread
+    issues an op to a GPU and, with models, those that what runs a plan adds to each op. A warning says if the machine
+    was busy with something else.
 
     Args:
         cluster: a cluster file or a preset, whose links are measured; all else stays as it is. Without one, the
@@ -61,8 +62,6 @@ def calibrate(
     if profile is not None:
         _check_threads(Path(profile))
     given, devices = _devices(cluster, processes)
-    if len(given) < 2 and not models:
-        raise InputError("one device has no links to measure; give models, or several processes")
     problems = {model: _problem(model, given, str(profile)) for model in models}
     from envs.costs.costs import timed
     from envs.running.processes import Workers

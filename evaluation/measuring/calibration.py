@@ -1,4 +1,4 @@
-"""Calibration: what links and running cost on the machine at hand, measured between processes, one per device."""
+"""Calibration: what links, issuing ops and running cost on this machine, measured by processes, one per device."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
+from envs.running.measuring.host_times import MODELS, MeasureHost, timed_ops
 from envs.running.measuring.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted
 from envs.running.measuring.link_speeds import SIZES, MeasurePair, machine, reference_seconds
 from envs.running.processes import Workers
@@ -29,6 +30,7 @@ from evaluation.records.printed import Printed
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
+from graphs.host import SECONDS, Host
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
@@ -174,6 +176,7 @@ class Calibration(Printed):
     runs: Sequence[RunnerSample]  # of every model on every device; empty without models
     spread: Sequence[MessageSample]  # of every model; empty without models, and for one device
     passes: Sequence[PassSample]  # of every model that is run as a pipeline; likewise
+    host: Host  # what issuing costs a thread of a plain loop
     warning: str  # that the machine was busy with something else; empty if it was not
 
     @property
@@ -195,7 +198,8 @@ class Calibration(Printed):
     @property
     def cluster(self) -> Cluster:
         """The given cluster with what was measured."""
-        return calibrated(self.given, self.one_way, self.messages, self.runner_seconds, self.times, self.per_pass)
+        found = calibrated(self.given, self.one_way, self.messages, self.runner_seconds, self.times, self.per_pass)
+        return replace(found, hosts={**self.given.hosts, self.host.name: self.host})
 
     def to_json(self) -> dict[str, object]:
         """As a record."""
@@ -211,6 +215,7 @@ class Calibration(Printed):
             "runs": [run._asdict() | {"device": names[run.device], "per_op": run.per_op} for run in self.runs],
             "messages_in_steps": [each._asdict() for each in self.spread],
             "passes": [each._asdict() for each in self.passes],
+            "hosts": {self.host.name: {of: getattr(self.host, of) for of in SECONDS}},
             "busy": self.warning,
         }
 
@@ -223,7 +228,9 @@ class Calibration(Printed):
         costs = table("What it costs the processor at each end", "device", *numbers("per message", "per MB", "spread"))
         for name, line in zip(names, self.messages, strict=True):
             costs.add_row(name, seconds(line.fixed), seconds(line.per_byte * MEGABYTE), share(line.spread))
-        shown: list[RenderableType] = [links, costs] if self.one_way else []
+        issuing = table(f"What it costs a thread to issue an op, {self.host.name}", *numbers(*SECONDS))
+        issuing.add_row(*(seconds(getattr(self.host, of)) for of in SECONDS))
+        shown: list[RenderableType] = [links, costs, issuing] if self.one_way else [issuing]
         if self.runs:
             heads = numbers("ops", "predicted", "measured", "runner, per op")
             runs = table("A step on one device, predicted without a runner", "device", "model", *heads)
@@ -278,7 +285,7 @@ class Calibrator:
         for model, device in progress(work, "running models", unit="run"):
             guard.look_now_and_then()
             runs.append(self._run(model, problems[model], device))
-        found = Calibration(given, one_way, messages, runs, [], [], "")
+        found = Calibration(given, one_way, messages, runs, [], [], self._host(), "")
         if len(given) > 1:
             found = replace(found, spread=[self._spread(model, problems[model], found) for model in problems])
             pipelines = {model: uneven_pipeline(problem) for model, problem in problems.items()}
@@ -303,6 +310,13 @@ class Calibrator:
                 costs[rank] += [measured.as_sender, measured.as_receiver]
         lines = [fitted(SIZES, np.concatenate(costs[rank], axis=1), WHILE_COMPUTED) for rank in sorted(costs)]
         return one_way, lines or [Line(0.0, 0.0, 0.0)] * count
+
+    def _host(self) -> Host:
+        """What issuing costs."""
+        job = MeasureHost({model: timed_ops(model) for model in MODELS}, self.steps)
+        found = self.workers.run(job, limit=self.limit)[0]
+        assert found is not None
+        return found
 
     def _run(self, model: str, problem: Problem, device: int) -> RunnerSample:
         """A model on one device."""

@@ -49,7 +49,7 @@ def problem_digits(problem: Problem) -> str:
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, objective.name,
         order.name, objective.file or "", order.file or "", costs_of(problem).op_seconds,
         *(() if law is None else (law,)),
-        *(() if problem.runtime.host is None else (problem.runtime.host,)),
+        *(() if problem.host is None else (problem.host,)),
         *(rule for rule in ("sends_at_end", "streams", "defer") if getattr(problem.runtime, rule)),
         *(() if problem.all_reduce == "ring" else (problem.all_reduce,)),
     )[:16]  # fmt: skip

@@ -63,6 +63,12 @@ Or every number, as all clusters are written:
     bandwidth = "25Gbit/s"
     shared = "group"        # each copy sends through one network card; or "device", "pair", or "free"
 
+    [hosts.eager]           # what a host of `graphs.host` takes on this machine to issue an op
+    forward = "44us"        # of the forward pass,
+    backward = "54us"       # of the backward pass,
+    update = "5us"          # the update of a weight,
+    collective = "30us"     # and a collective. What is left out is as elsewhere
+
 Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds, but none that must have lost
 its unit (`graphs.devices.forgotten_units`); a bandwidth or a memory may be infinite, "inf".
 `msgspec.json.schema(ClusterFile)` is the format as a JSON schema, for editors and other programs.
@@ -71,6 +77,7 @@ its unit (`graphs.devices.forgotten_units`); a bandwidth or a memory may be infi
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,6 +94,7 @@ from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.foundation.quantities import INFINITE, Flops, Size, Speed, Time, quantity, said, written
+from graphs.host import HostEntry
 from graphs.op_graph import Bools, Floats, Ints
 
 VERSION = 1
@@ -176,6 +184,7 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     levels: list[LevelEntry] = []
     servers: list[ServerEntry] = []
     network: Network | None = None
+    hosts: dict[str, HostEntry] = {}
     catalogue: Catalogue = Catalogue()
 
 
@@ -204,8 +213,9 @@ def load_cluster_file(path: Path) -> Cluster:
     with located(path):
         name = path.stem.removesuffix(".cluster") if content.name is None else content.name
         cluster = _of_servers(content, name) if content.servers else _cluster(content, name)
+        hosts = {host: entry.host(host) for host, entry in content.hosts.items()}
         check_units(msgspec.to_builtins(content), is_real=bool(content.servers))
-    return cluster
+    return replace(cluster, hosts=hosts)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
@@ -321,6 +331,7 @@ def _content(cluster: Cluster) -> ClusterFile:
         links=_links(cluster, rule, latency, bandwidth),
         devices=[_entry(device) for device in cluster.devices],
         pairs=_pairs(cluster, rule, latency, bandwidth),
+        hosts={name: HostEntry.of(host) for name, host in cluster.hosts.items()},
     )
 
 

@@ -13,8 +13,10 @@ from typing import Any
 from graphs.devices.catalogue import QUANTITIES
 from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import INFINITE, SLOWEST, is_rate, lacks_unit, parse
+from graphs.host import SECONDS
 
 UNITS = {key: unit for key, _, unit in QUANTITIES} | {"bandwidth": "bytes/s", "latency": "seconds", "gap": "seconds"}
+UNITS |= dict.fromkeys(SECONDS, "seconds")  # of a host
 _MEANT = {"bytes": "GiB", "bytes/s": "GB/s", "FLOP/s": "TFLOP/s", "seconds": "us"}
 _PLAIN = {"bytes": "B", "bytes/s": "B/s", "FLOP/s": "FLOP/s", "seconds": "s"}
 

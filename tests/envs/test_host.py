@@ -17,7 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.host import HOSTS, Collectives, Host, host_of
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
-from graphs.runtime import IDEAL
+from graphs.runtime import IDEAL, default_runtime, runtime_of
 from tests.oracle.strategies import Case, cases
 from tests.oracle.test_oracle import brief, simulator_of
 
@@ -155,6 +155,29 @@ def test_verbs_take_a_host() -> None:
     assert again.record.step_seconds == placed.record.step_seconds
     with pytest.raises(InputError, match="leave out the host"):
         placelab.place(model, cluster="cpu_gpu", host="eager")
+
+
+def test_a_host_takes_what_was_measured_of_it_on_the_cluster() -> None:
+    """Whatever runs a plan, by its name alone; a time that is asked for holds anywhere."""
+    measured = Host(21e-6, 33e-6, 4e-6, 10e-6, name="eager")
+    problem = chain(np.full(3, 1.0))
+    problem = replace(problem, cluster=replace(problem.cluster, hosts={"eager": measured}))
+
+    def host(spec: str) -> Host | None:
+        return replace(problem, runtime=runtime_of(spec)).host
+
+    assert host(default_runtime(problem.graph, problem.cluster).name) == measured
+    assert host("run") == host("torch-pipelining") == replace(measured, per_device=True)
+    assert host("parallelize:host=30us") == Host.uniform(30e-6)
+    assert host("megatron") == replace(HOSTS["megatron"], per_device=True)
+    assert host("parallelize:host=none") is None
+    eager = replace(problem, runtime=replace(IDEAL, host=HOSTS["eager"]))
+    by_time = replace(problem, runtime=replace(IDEAL, host=Host.uniform(21e-6)))
+    assert starts(eager, [0] * 3) == starts(by_time, [0] * 3)
+    elsewhere = replace(eager, cluster=replace(problem.cluster, hosts={}))
+    assert starts(elsewhere, [0] * 3)[0] == 44e-6
+    assert eager.cluster.fingerprint != elsewhere.cluster.fingerprint
+    assert problem_digits(eager) != problem_digits(elsewhere)
 
 
 def test_hosts_are_said_by_name_or_by_time() -> None:

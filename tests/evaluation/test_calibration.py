@@ -1,6 +1,7 @@
 """Links and runners measured between processes: what is asked for, fitted, shown and written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from evaluation.measuring.calibration import (
 from graphs.devices.cluster_file import load_cluster_file, save_cluster
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
+from graphs.host import HOSTS
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.evaluation.some_records import to_text
@@ -45,6 +47,7 @@ def calibration(warning: str = "") -> Calibration:
         runs,
         [MessageSample("mlp", 7, 20e-3, 30e-3, 2.0)],
         [PassSample("mlp", 8, 10e-3, 13e-3, 0.5e-3)],
+        replace(HOSTS["eager"], forward=21e-6, backward=33e-6),
         warning,
     )
 
@@ -64,11 +67,12 @@ def test_what_was_measured_is_in_the_cluster_and_its_file(tmp_path: Path) -> Non
     assert 'message_per_byte = "0.4ns"' in text
     assert 'runner = "150us"' in text
     assert 'per_pass = "0.5ms"' in text
+    assert '[hosts.eager]\nforward = "21us"\nbackward = "33us"\nupdate = "5us"\ncollective = "30us"\n' in text
 
 
 def test_it_is_shown_and_written() -> None:
     text = to_text(calibration("the machine was busy; wait").__rich__(), width=140)
-    for part in ("gpu:0 - gpu:1", "60.0 µs", "2.00 GB/s", "50.0 µs", "300 µs", "25%", "mlp", "10.0 ms", "100 µs"):
+    for part in ("gpu:0 - gpu:1", "60.0 µs", "2.00 GB/s", "50.0 µs", "300 µs", "25%", "21.0 µs", "mlp", "10.0 ms"):
         assert part in text
     assert "Warning: the machine was busy; wait." in text
     assert "Warning" not in to_text(calibration().__rich__())
@@ -77,6 +81,7 @@ def test_it_is_shown_and_written() -> None:
     assert record["runner_seconds"] == {"gpu:0": pytest.approx(100e-6), "gpu:1": pytest.approx(150e-6)}
     assert [run["device"] for run in record["runs"]] == ["gpu:0", "gpu:1"]
     assert [each["per_pass"] for each in record["passes"]] == [0.5e-3]
+    assert record["hosts"] == {"eager": {"forward": 21e-6, "backward": 33e-6, "update": 5e-6, "collective": 30e-6}}
 
 
 def test_the_pipeline_of_calibration_gives_each_device_more_work_than_the_one_before() -> None:
@@ -130,7 +135,6 @@ def machine(threads: int) -> ProfiledMachine:
         ({"cluster": "toys.toml", "processes": 3}, "processes is 3; cluster 'toy2' has 2 devices"),
         ({"cluster": "cpu_gpu:gpus=1"}, "has CPUs and GPUs; processes measure all on CPUs or all on GPUs"),
         ({"cluster": "p100:devices=8"}, "has 8 GPUs and this machine"),
-        ({"processes": 1}, "one device has no links to measure"),
         ({"samples": 0}, "samples is 0"),
     ],
 )
@@ -155,6 +159,8 @@ def test_two_processes_are_calibrated(tmp_path: Path) -> None:
     cluster = load_cluster_file(out)
     assert cluster.fingerprint == found.cluster.fingerprint
     assert cluster.name == "this machine"
+    assert cluster.hosts == {"eager": found.host}
+    assert all(1e-6 < seconds < 1e-2 for seconds in (found.host.forward, found.host.backward, found.host.collective))
     assert [device.name for device in cluster.devices] == ["cpu:0", "cpu:1"]
     assert [(run.model, run.device) for run in found.runs] == [(TINY, 0), (TINY, 1)]
     assert all(run.measured > 0 and run.predicted > 0 for run in found.runs)

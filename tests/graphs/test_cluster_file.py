@@ -1,5 +1,6 @@
 """Cluster files and quantities: written by people, read strictly, round trip exactly."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphs.cluster import Cluster, Device
-from graphs.devices.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.cluster_file import ENDINGS, load_cluster_file, save_cluster
 from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import parse, written
+from graphs.host import HOSTS
 from tests.oracle.toys import toy_cluster
 
 BY_HAND = """
@@ -61,6 +63,19 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
     assert (cluster.channel[0, 1], cluster.channel[1, 0]) == (0, 1)
 
 
+def test_what_was_measured_of_a_host_is_read_and_written(tmp_path: Path) -> None:
+    assert load_cluster_file(by_hand(tmp_path)).hosts == {}
+    said = '[hosts.eager]\nforward = "21us"\nbackward = 33e-6\n[links]'
+    cluster = load_cluster_file(by_hand(tmp_path, "[links]", said))
+    assert cluster.hosts == {"eager": replace(HOSTS["eager"], forward=21e-6, backward=33e-6)}
+    assert cluster.hosts["eager"].name == "eager"
+    for ending in ENDINGS:
+        save_cluster(cluster, tmp_path / f"again{ending}")
+        again = load_cluster_file(tmp_path / f"again{ending}")
+        assert again.hosts == cluster.hosts
+        assert again.fingerprint == cluster.fingerprint != load_cluster_file(by_hand(tmp_path)).fingerprint
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -96,6 +111,9 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         ("[[devices]]", "bandwidth = 1\n[[devices]]", r"is damaged: something is given twice; .* \(line "),
         ("memory = ", "# ", r"devices\[0\]: the key 'memory' is missing; add it, such as memory = \"16GiB\""),
         ("[links]", "rack = 1\n[links]", "unknown key 'rack'; there are: "),
+        ("[links]", "[hosts.eagre]\n[links]", "hosts: unknown host 'eagre'; did you mean 'eager'"),
+        ("[links]", "[hosts.eager]\nforward = '2GB'\n[links]", "hosts.eager.forward: expected a number of seconds"),
+        ("[links]", "[hosts.eager]\nforward = 44\n[links]", "hosts.eager.forward: 44 without a unit is 44 seconds"),
         ("[links]", "latency = 1\n[links]", r"unknown key 'latency'; did you mean links.latency\? there are: "),
     ],
 )

@@ -28,7 +28,7 @@ def issue(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
 ) -> tuple[list[float], list[float], list[Thread]]:
     """Rule 8: of each op how many were issued before it, and when it was issued, unless the threads say that later."""
-    graph, host, streams = problem.graph, problem.runtime.host or Host.uniform(1.0), problem.runtime.streams
+    graph, host, streams = problem.graph, problem.host or Host.uniform(1.0), problem.runtime.streams
     edges = list(zip(graph.edges.tolist(), graph.control.tolist(), sent_as(problem), strict=True))
     topological = graph.topological_order.tolist()
     kind = [min(phase, 2) for phase in graph.phase.tolist()]
@@ -89,7 +89,7 @@ def by_threads(
     nodes: list[list[int]],
 ) -> tuple[list[int], dict[int, float]]:  # fmt: skip
     """Rule 8: one process. The order of issue, and when each op has been issued: at the start if nothing issues it."""
-    graph, host = problem.graph, problem.runtime.host or Host.uniform(1.0)
+    graph, host = problem.graph, problem.host or Host.uniform(1.0)
     edges = list(zip(graph.edges.tolist(), graph.control.tolist(), sent_as(problem), strict=True))
     kind = [min(phase, 2) for phase in graph.phase.tolist()]
     found, issued, clock = list[int](), dict[int, float](), [0.0] * len(problem.cluster)
@@ -125,7 +125,7 @@ def by_threads(
             now = min(clock[thread] for thread in under_way)
             under_way = {thread: node for thread, node in under_way.items() if clock[thread] > now}
             clock = [time if thread in under_way else max(time, now) for thread, time in enumerate(clock)]
-    return found, issued if problem.runtime.host else dict.fromkeys(issued, 0.0)
+    return found, issued if problem.host else dict.fromkeys(issued, 0.0)
 
 
 def sums_of(problem: Problem, placement: Sequence[int], order: list[float]) -> tuple[list[int], list[int]]:

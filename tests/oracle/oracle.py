@@ -64,7 +64,7 @@ def simulate(
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
     order, issued, threads = priorities(problem, op_seconds, priority), [0.0] * len(ops), list[Thread]()
-    if problem.runtime.host is not None or problem.runtime.streams:
+    if problem.host is not None or problem.runtime.streams:
         order, issued, threads = issue(problem, op_seconds, placement, order)
     tasks, sender = make_tasks(problem, op_seconds, placement, order)
     for op in ops:

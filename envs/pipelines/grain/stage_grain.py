@@ -103,7 +103,7 @@ class StageGrain:
         launch, ops = coarse.hold_seconds, len(coarse.graph)
         assert given.op_seconds is not None
         busy = Costs(given.op_seconds).busy_seconds(given)
-        host = given.runtime.host
+        host = given.host
         issuing = np.where(given.op_seconds > 0, 0.0 if host is None else host.seconds(given.graph.phase)[:, None], 0.0)
         seconds = np.zeros((ops, len(launch)))
         for device, columns in enumerate(zip(busy.T, issuing.T, strict=True)):

@@ -1,0 +1,120 @@
+"""What it costs a thread of this machine to issue an op, in PyTorch without compilation: a job for `Workers`.
+
+Small models are trained in a plain loop, on tensors so small that a kernel takes less than it takes Python, PyTorch's
+dispatcher and autograd to issue it. So a pass takes as long as its issuing, on a GPU as well, which is not waited for
+in between; on a processor the kernels of some hundred numbers are in it, and a GPU's launches are not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+from envs.costs.busy_machine import quiet_seconds
+from envs.costs.op_times import is_free
+from envs.running.adam import Adam
+from envs.running.clock import finish
+from envs.running.processes import Process
+from graphs.capture.examples import example_of, with_data
+from graphs.files.load import load_graph
+from graphs.host import HOSTS, SECONDS, Host
+from graphs.op_graph import Floats, Phase
+
+MODELS = (  # as deep as models are, so that what a step takes once counts as little as there
+    "transformer:layers=6,width=16,heads=2,sequence=4,batch=2,vocabulary=16",
+    "llama:layers=6,width=16,heads=2,sequence=4,batch=2,vocabulary=16",
+    "vit:layers=6,width=16,heads=2,image=32,batch=2",
+    "rnnlm:layers=2,steps=8,hidden=16,batch=2,vocabulary=16",
+)
+COLLECTIVES = 20  # all-reduces that a thread enqueues one after the other
+WARM_UP = 3  # steps that do not count: they also load, allocate and fill caches
+
+Clock = Callable[[], float]
+
+
+class EagerStep:
+    """A training step of a model in a plain loop; its calls are the parts, in their order."""
+
+    def __init__(self, model: str, device: torch.device) -> None:
+        example = with_data(example_of(model), 0, str(device))
+        self._call: Callable[[], Tensor] = partial(example.module, *example.args, **example.kwargs)
+        self.weights = list(example.module.parameters())
+        self._optimizer = Adam().optimizer(self.weights)
+        self._loss = torch.zeros(0)
+
+    @property
+    def parts(self) -> tuple[Callable[[], object], ...]:
+        """Those of the phases."""
+        return self._forward, self._backward, self._optimizer.step
+
+    def _forward(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        self._loss = self._call()
+
+    def _backward(self) -> None:
+        self._loss.backward()  # type: ignore[no-untyped-call]
+
+
+def part_seconds(parts: Sequence[Callable[[], object]], steps: int, wait: Callable[[], None], clock: Clock) -> Floats:
+    """(parts,) seconds that it takes to call each part of a step, in the quietest of some steps.
+
+    `wait` is called between two steps.
+    """
+    taken = []
+    for _ in range(WARM_UP + steps):
+        wait()
+        times = [clock()]
+        for part in parts:
+            part()
+            times.append(clock())
+        taken.append([after - before for before, after in pairwise(times)])
+    return np.array([quiet_seconds(each) for each in np.array(taken[WARM_UP:]).T])
+
+
+def timed_ops(model: str) -> Floats:
+    """(parts,) how many ops of each phase of a model's step take time, which is what a host is charged for."""
+    graph = load_graph(model)
+    return np.bincount(graph.phase[~is_free(graph)], minlength=len(Phase))[: Phase.UPDATE + 1].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class MeasureHost:
+    """Measure what issuing costs the first process, while the others wait; all of them enqueue collectives."""
+
+    ops: Mapping[str, Floats]  # of each model, as `timed_ops` has it
+    steps: int
+    clock: Clock = time.perf_counter
+
+    def __call__(self, process: Process) -> Host | None:
+        """None in the other processes."""
+        collective = self._collective(process.device)
+        if process.rank:
+            return None
+        of_models = [
+            part_seconds(EagerStep(model, process.device).parts, self.steps, lambda: finish(process.device), self.clock)
+            / ops
+            for model, ops in self.ops.items()
+        ]
+        found = (float(f"{seconds:.4g}") for seconds in (*np.median(of_models, axis=0).tolist(), collective))
+        return HOSTS["eager"].with_seconds(dict(zip(SECONDS, found, strict=True)))
+
+    def _collective(self, device: torch.device) -> float:
+        """Seconds to enqueue one of one number."""
+        number, works = torch.ones(1, device=device), []
+
+        def enqueue() -> None:
+            works.append(distributed.all_reduce(number, async_op=True))
+
+        def wait() -> None:
+            while works:
+                works.pop().wait()
+            finish(device)
+
+        return float(part_seconds([enqueue] * COLLECTIVES, self.steps, wait, self.clock).mean())
