@@ -89,8 +89,8 @@ def test_replicas_that_update_their_part_of_the_weights_divide_the_path() -> Non
     graph = toy_graph([0, 1], [(0, 1)], output_bytes=[0, 0])
     phase, mirror = np.array([Phase.FORWARD, Phase.UPDATE]), np.array([-1, 0])
     update = Problem(replace(graph, phase=phase, mirror=mirror, control=np.array([True])), toy_cluster(4))
-    for zero, seconds in ((0, 1.0), (1, 0.5)):
-        plan = Plan(((0, 2), (0, 2)), schedule=Schedule(zero=zero))
+    for schedule, seconds in ((Schedule(), 1.0), (Schedule(zero=1), 0.5)):
+        plan = Plan(((0, 2), (0, 2)), schedule=schedule)
         assert lower_bound(update, plan) == simulate(update, plan).step_seconds == seconds
 
 
