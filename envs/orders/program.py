@@ -70,11 +70,8 @@ def _as_read(graph: OpGraph, key: Ints) -> None:
 
 def _positions(graph: OpGraph) -> Ints:
     """(ops,) the position of each op in a topological order, of what is ready always the op of least number."""
-    numbers = np.arange(len(graph))
-    if (graph.edges[:, 0] < graph.edges[:, 1]).all():
-        return numbers
-    positions = np.empty_like(numbers)
-    positions[ready_first(graph.edges, numbers)] = numbers
+    positions = np.empty(len(graph), np.int64)
+    positions[ready_first(graph.edges, np.arange(len(graph)))] = np.arange(len(graph))
     return positions
 
 

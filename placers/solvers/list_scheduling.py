@@ -103,11 +103,16 @@ class ListScheduler(Named, ABC):
         """The first schedule, unsimulated, with a budget of one: its placement, and its times of start as the order.
 
         The memory that a schedule holds is estimated. With a larger budget, schedules that turn out not to fit are made
-        again with less of each device's memory to fill, as often as the budget allows.
+        again with less of each device's memory to fill, as often as the budget allows: not with a share of it that the
+        last one left free on each device, since it would be made again as it is.
         """
         held, tasks, simulations = HeldMemory.of(problem), SchedulingTasks.of(problem), 0
+        filled: Floats | None = None  # (devices,) bytes, by the last schedule
         for share in MEMORY_SHARES[: max(budget, 1)]:
+            if filled is not None and (filled <= share * held.limits).all():
+                continue
             planned = self.schedule(tasks, Room(held, share))
+            filled = held.on_devices(planned.placement)
             placement = problem.made_allowed(planned.placement)
             if budget <= 1:
                 break

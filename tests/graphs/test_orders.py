@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import networkx as nx
 import numpy as np
 from hypothesis import given
@@ -59,6 +61,17 @@ def test_nodes_come_as_soon_as_what_feeds_them_has(case: tuple[int, Edges]) -> N
     waited = {node: max((place[u] for u, v in edges if v == node), default=-1) for node in range(nodes)}
     assert order == sorted(range(nodes), key=lambda node: (level[node], waited[node], node))
     assert ready_first(array(edges), np.array([place[node] for node in range(nodes)])).tolist() == order
+
+
+@given(graphs(acyclic=True), st.randoms(use_true_random=False))
+def test_of_the_nodes_that_are_ready_the_one_of_least_rank_comes_first(case: tuple[int, Edges], random: Random) -> None:
+    nodes, edges = case
+    rank, left, order = [random.randrange(3) for _ in range(nodes)], set(range(nodes)), list[int]()
+    while left:
+        ready = [node for node in left if not any(u in left for u, v in edges if v == node)]
+        order.append(min(ready, key=lambda node: (rank[node], node)))
+        left.remove(order[-1])
+    assert ready_first(array(edges), np.array(rank)).tolist() == order
 
 
 @given(graphs(acyclic=False))

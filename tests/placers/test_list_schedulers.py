@@ -19,7 +19,13 @@ from placers.m_sct import SmallCommunicationTimes
 from placers.m_topo import MemoryTopological
 from placers.peft import Peft
 from placers.single_device import SingleDevice
-from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks, link_costs
+from placers.solvers.list_scheduling import (
+    MEMORY_SHARES,
+    ListSchedule,
+    ListScheduler,
+    SchedulingTasks,
+    link_costs,
+)
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
@@ -89,12 +95,35 @@ def test_under_its_own_order_a_step_takes_what_etf_planned_where_nothing_queues_
 @pytest.mark.parametrize("placer", [Heft(), Peft(), EarliestTaskFirst(), SmallCommunicationTimes()])
 def test_what_does_not_fit_is_found_under_the_order_that_is_handed_on(placer: ListScheduler) -> None:
     problem = Problem(random_graph(30, 3), toy_cluster(3, memory=45.0))
+    held, fits = HeldMemory.of(problem), list[bool]()
+    for share in MEMORY_SHARES:
+        planned = placer.schedule(SchedulingTasks.of(problem), Room(held, share))
+        fits.append(Simulator(problem, order=planned.start).run(planned.placement).fits)
     for budget in (1, 3, 6):
         result = placer.place(problem, budget=budget)
         assert result.simulations <= budget
         assert isinstance(result.plan.order, tuple)
-        if 0 < result.simulations < budget:
-            assert simulate(problem, result.plan).fits
+        assert simulate(problem, result.plan).fits == any(fits[:budget])
+
+
+@pytest.mark.parametrize("placer", [Heft(), Peft(), EarliestTaskFirst(), SmallCommunicationTimes()])
+def test_a_schedule_is_made_again_only_where_less_memory_changes_it(placer: ListScheduler) -> None:
+    """The op needs 80 bytes while it runs, which no estimate has: all shares of 60 bytes leave it where it is."""
+    graph = toy_graph([1], [], weights=[10], weight_uses=[(0, 0)], output_bytes=[70])
+    assert placer.place(Problem(graph, toy_cluster(2, memory=60)), budget=6).simulations == 1
+
+
+@pytest.mark.parametrize("placer", [Heft(), Peft(), EarliestTaskFirst(), SmallCommunicationTimes()])
+@pytest.mark.parametrize("memory", [30.0, 45.0, 60.0])
+def test_shares_of_memory_that_stayed_free_change_no_schedule(placer: ListScheduler, memory: float) -> None:
+    for seed in range(5):
+        problem = Problem(random_graph(30, seed), toy_cluster(3, memory=memory))
+        held = HeldMemory.of(problem)
+        found = [placer.schedule(SchedulingTasks.of(problem), Room(held, share)) for share in MEMORY_SHARES]
+        for share, before, after in zip(MEMORY_SHARES[1:], found, found[1:], strict=False):
+            if (held.on_devices(before.placement) <= share * held.limits).all():
+                assert np.array_equal(before.placement, after.placement)
+                assert np.array_equal(before.start, after.start)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4))
