@@ -8,6 +8,8 @@ what it then waits for:
   from the end of its producer, when the transfer is queued, to its arrival. It waits for the *all-reduce* if that
   transfer carries sums of gradients, and else for *transfers*.
 - If the producer takes no time, such as a slice or a step of an all-reduce, what it waited for counts in the same way.
+- When its inputs are there, an op that a *host* issues waits for that. Where devices are streams it may wait for copies
+  that were issued before it, which count as transfers, and so before them as a bubble.
 - Everything before that is *bubble*: the device waits although nothing that it needs is on its way, since another one
   computes it. So does a device that has run its last op, until the step ends.
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,7 +30,7 @@ from envs.timelines.timeline import Timeline
 from graphs.op_graph import Floats
 
 WORK = ("forward", "backward", "recomputation", "update")
-IDLE = ("launch", "transfers", "all_reduce", "bubble")
+IDLE = ("launch", "transfers", "all_reduce", "host", "bubble")
 SHARES = (*WORK, *IDLE)
 
 # (kinds of spans,) the share that each counts as
@@ -68,7 +71,7 @@ class StepShares:
     @property
     def idle(self) -> Floats:
         """(devices,) seconds in which a device neither computes nor is held after an op."""
-        return self["transfers"] + self["all_reduce"] + self["bubble"]
+        return self["transfers"] + self["all_reduce"] + self["host"] + self["bubble"]
 
 
 def message_holds(timeline: Timeline) -> list[tuple[Floats, Floats]]:
@@ -93,7 +96,7 @@ class _Waits:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         last = LastInputs.of(timeline)
-        self._producer, self._transfer = last.producer, last.transfer
+        self._producer, self._transfer, self._arrival = last.producer, last.transfer, last.arrival
         self._messages = message_holds(timeline)
 
     def on(self, device: int, hold_seconds: float) -> Floats:
@@ -121,10 +124,30 @@ class _Waits:
             else:  # the end of the step, for which an op that takes no time may be left
                 op = int(mine[np.argmax(timeline.finish[mine])]) if len(mine) else -1
                 end = float(timeline.finish[op]) if op >= 0 else since
-            waited = self._for(op, since, end)
-            total[IDLE.index("transfers") :][:2] += waited
+            waited = np.append(self._for(op, since, end), 0.0)
+            if gap < len(runs):
+                waited += self._after_inputs(device, max(since, float(self._arrival[op])), end)
+            total[IDLE.index("transfers") :][:3] += waited
             total[IDLE.index("bubble")] += float(until[gap]) - since - waited.sum()
         return total
+
+    def _after_inputs(self, device: int, since: float, until: float) -> Floats:
+        """Seconds in which an op that has its inputs waits for transfers, for sums of gradients and for the host."""
+        copied, problem = 0.0, self._timeline.problem
+        if problem.runtime.streams:
+            start, finish = self._copies[device]
+            within = slice(np.searchsorted(finish, since, side="right"), np.searchsorted(start, until))
+            copied = float((np.minimum(finish[within], until) - np.maximum(start[within], since)).sum())
+            since = max([since, *finish[within][-1:].tolist()])
+        return np.array([copied, 0.0, 0.0 if problem.host is None else max(until - since, 0.0)])
+
+    @cached_property
+    def _copies(self) -> list[tuple[Floats, Floats]]:
+        """Of each device when the copies begin and end that occupy it, which is one at a time where it is a stream."""
+        moved, devices = self._timeline.transfers, range(len(self._timeline.problem.cluster))
+        mine = (np.flatnonzero((moved.source == each) | (moved.destination == each)) for each in devices)
+        ordered = [of[np.argsort(moved.start[of], kind="stable")] for of in mine]
+        return [(moved.start[of], moved.finish[of]) for of in ordered]
 
     def _for(self, op: int, since: float, until: float) -> Floats:
         """Seconds from `since` until it is ready that an op waits for transfers, and for sums of gradients."""

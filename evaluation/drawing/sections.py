@@ -29,8 +29,8 @@ SUMMARY = (
 )
 SPENT = (
     "Transfers: the device waits for data that is on its way, or handles messages; all-reduce: that data are sums of "
-    "gradients. Bubble: nothing that it needs is on its way; another device still computes that, or the step ends "
-    "elsewhere."
+    "gradients. Host: an op has all that it reads, and was not issued yet. Bubble: nothing that it needs is on its "
+    "way; another device still computes that, or the step ends elsewhere."
 )
 
 

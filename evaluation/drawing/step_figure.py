@@ -112,7 +112,7 @@ class _StepFigure:
         entries = [LegendEntry(kind, colour, (kind,)) for kind, colour in COLOURS.items() if kind in self.kinds]
         entries += [LegendEntry("lighter: later stages of the device", "#9fc9e3")] if self.has_later else []
         entries += [
-            LegendEntry("idle (a bubble, or a wait for a transfer)", "hatched", ("idle",)),
+            LegendEntry("idle (a bubble, or a wait for a transfer or the host)", "hatched", ("idle",)),
             LegendEntry("critical path", "path", ("path",)),
             LegendEntry("memory: parameters and their state", STATE, ("state",)),
             LegendEntry("memory: activations and the like", ACTIVATIONS, ("activations",)),

@@ -10,8 +10,10 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
+from graphs.host import Host
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from graphs.runtime import IDEAL, runtime_of
 from tests.drawn import examples
 from tests.envs.drawings import drawn_diamond, drawn_rows
 from tests.envs.expansion.pipelines import Pipeline, servers
@@ -117,8 +119,30 @@ def test_updates_wait_for_sums_of_gradients() -> None:
     ]
 
 
+def test_an_op_that_has_its_inputs_waits_for_the_host() -> None:
+    """Which issues a, its copy, b and c: c waits for a until 3, for the copy, 1 s, and then for its own launch."""
+    graph = toy_graph([1, 1, 1], [(0, 2)], output_bytes=[1, 0, 0])
+    problem = Problem(graph, toy_cluster(2), runtime=replace(IDEAL, host=Host.uniform(2.0)))
+    timeline = Simulator(problem).timeline([0, 0, 1])
+    assert (timeline.start.tolist(), timeline.transfers.finish.tolist()) == ([2, 6, 8], [4])
+    assert shares(timeline) == [
+        {"forward": 2, "host": 5, "bubble": 2},
+        {"forward": 1, "transfers": 1, "host": 4, "bubble": 3},
+    ]
+
+
+def test_a_stream_waits_for_copies_that_were_issued_before() -> None:
+    """The last op of gpu:0 waits for the copy of the first one's output, 3 s, and so does c, which reads it."""
+    graph = toy_graph([3, 5, 3, 3], [(0, 2), (1, 3)], output_bytes=[3, 0, 0, 0])
+    timeline = simulate(
+        Problem(graph, toy_cluster(2), runtime=runtime_of("parallelize:host=none")), Plan.of([0, 0, 1, 0])
+    )
+    assert timeline.start.tolist() == [0, 3, 11, 11]
+    assert shares(timeline) == [{"forward": 11, "transfers": 3}, {"forward": 3, "transfers": 8, "bubble": 3}]
+
+
 @settings(max_examples=examples(200, 40), deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases())
+@given(cases() | cases(host=True) | cases(streams=True))
 def test_shares_add_up_to_the_step(case: Case) -> None:
     timeline = Simulator(case.problem, order=case.order).timeline(case.placements[0])
     found = StepShares.of(timeline)
@@ -127,6 +151,8 @@ def test_shares_add_up_to_the_step(case: Case) -> None:
     np.testing.assert_allclose(found.seconds[:, :4].sum(axis=1), timeline.busy_seconds, rtol=0, atol=1e-9)
     if not len(timeline.transfers):
         assert not found["transfers"].any()
+    if case.problem.host is None:
+        assert not found["host"].any()
 
 
 def test_an_empty_device_only_waits() -> None:
