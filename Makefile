@@ -49,7 +49,7 @@ test: setup  ## style, types, tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: setup  ## long tests, and tests of drawn examples with all of them: hours
-	$(BIN)/pytest -n 2 -m "slow or hypothesis" --hypothesis-profile thorough
+	$(BIN)/pytest -n 2 -m "slow or hypothesis or drawn" --hypothesis-profile thorough
 
 checked: setup  ## the tests of compiled code, with every index of its buffers checked: an hour
 	$(BIN)/python -m tests.checked_indices

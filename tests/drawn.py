@@ -12,5 +12,5 @@ settings.register_profile(THOROUGH, deadline=None)
 
 
 def examples(all_of_them: int, briefly: int) -> int:
-    """`max_examples` of a test that takes seconds."""
+    """`max_examples` of a test that takes seconds; without hypothesis, how many cases one marked `drawn` has."""
     return all_of_them if settings.get_current_profile_name() == THOROUGH else briefly

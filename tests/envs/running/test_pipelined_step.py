@@ -27,6 +27,7 @@ from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_sha
 from tests.envs.running.pipeline_jobs import PROCESSES, RATE, STEPS, Case, Result, Trainings, unplaced
 from tests.envs.running.trained_models import STOPPED
 
+pytestmark = pytest.mark.drawn
 TWO, THREE = ((0,), (1,)), ((0,), (1,), (2,))
 
 

@@ -15,6 +15,7 @@ from graphs.problem import Problem
 from tests.drawn import examples
 
 TRAINING = Training("transformer:layers=1,width=16,heads=2,sequence=8,batch=2,vocabulary=32,tied=true", steps=2)
+pytestmark = pytest.mark.drawn
 PLANS = examples(25, 8)  # for each number of processes
 LIMIT = 120.0  # seconds for a plan, which takes less than one; the first one begins with the processes
 ORDERS = ("", "program", "fifo")
