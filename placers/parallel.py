@@ -24,7 +24,7 @@ from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduce, Schedule, Zero
+from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Schedule, Zero
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -60,8 +60,8 @@ class Parallel(Named):
     the shape of a V."""
     recompute: bool = False
     """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
-    all_reduce: AllReduce = "nccl"
-    """How replicas, and shards, sum up: as NCCL does, or by the algorithms of `data_parallel`."""
+    all_reduce: AllReduceOrDefault = ""
+    """How replicas, and shards, sum up, as `data_parallel` has it; "" as the runtime does, on GPUs alone with NCCL."""
     order: str = ""
     """The order of passes (`envs.pass_orders`); "" for 1F1B, or `interleaved` with several stages on each device."""
     zero: Zero = 0

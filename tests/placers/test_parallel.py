@@ -19,7 +19,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 from graphs.op_groups.layer_names import unit_blocks
 from graphs.problem import Problem
-from graphs.runtime import PROGRAM
+from graphs.runtime import PROGRAM, runtime_of
 from placers.data_parallel import DataParallel
 from placers.parallel import Parallel
 from placers.tensor_parallel import TensorParallel
@@ -108,8 +108,8 @@ def test_replicas_of_shards_add_up_their_parts_of_gradients() -> None:
 
 def test_degrees_of_data_parallelism_alone_are_data_parallelism() -> None:
     problem = Pipeline(3, weights=8.0).problem(servers(4, bandwidth=4.0))
-    assert Parallel().place(problem).plan == DataParallel(micro_batches=1, all_reduce="nccl").place(problem).plan
-    assert Parallel(dp=2, micro_batches=4).place(problem).plan == DataParallel(2, 4, "nccl").place(problem).plan
+    assert Parallel().place(problem).plan == DataParallel(micro_batches=1).place(problem).plan
+    assert Parallel(dp=2, micro_batches=4).place(problem).plan == DataParallel(2, 4).place(problem).plan
 
 
 def test_shards_follow_one_another_then_replicas_then_stages() -> None:
@@ -117,8 +117,18 @@ def test_shards_follow_one_another_then_replicas_then_stages() -> None:
     of_stage = dict(zip(plan.schedule.stages, plan.devices, strict=True))
     assert of_stage == {0: (0, 1, 2, 3), 1: (4, 5, 6, 7)}
     assert (plan.mesh, plan.order, plan.schedule.order) == ((2, 2), PROGRAM, "early_backward_a")
-    assert plan.schedule.all_reduce == "nccl"
+    assert plan.schedule.all_reduce == ""
     assert given_by("all_reduce=ring").place(Pipeline(3).problem(servers(4))).plan.schedule.all_reduce == "ring"
+
+
+def test_replicas_sum_up_as_the_runtime_has_it_with_nccl_on_gpus_alone() -> None:
+    ideal = Pipeline(3, weights=8.0).problem(servers(4, bandwidth=4.0))
+    on_gpus = replace(ideal, runtime=runtime_of("run:host=none"))
+    devices = tuple(replace(each, kind="cpu") for each in ideal.cluster.devices)
+    on_cpus = replace(on_gpus, cluster=replace(ideal.cluster, devices=devices))
+    for problem, kind in ((ideal, "ring"), (on_gpus, "nccl"), (on_cpus, "ring")):
+        plans = [placer.place(problem).plan for placer in (Parallel(), given_by(f"all_reduce={kind}"))]
+        assert simulate(problem, plans[0]).step_seconds == simulate(problem, plans[1]).step_seconds
 
 
 def test_stages_have_equally_many_blocks_or_as_many_as_the_user_says() -> None:
