@@ -15,7 +15,7 @@ A share may exceed 1: what fits in a cache is read faster than memory, and Winog
 with fewer FLOP than are counted. Small ops reach less: with `half`, in seconds, an op that would take t seconds at the
 shares of its class takes t + sqrt(half t), which grows with t, and is twice t where t = half. The backward ops of a
 kind ("aten.mm.grad", "aten.mm.grad_weight") are of its class unless they are listed themselves; kinds that end in
-".winograd", ".unaligned" or ".wide" are those of `envs.costs.kernel_kinds`. A GPU may have numbers of its own:
+".winograd", ".unaligned", ".wide" or ".causal" are those of `envs.costs.kernel_kinds`. A GPU may have its own numbers:
 
     [gpus.p4]
     like = ["t4", "l4"]  # GPUs without measurements that are taken to reach the same shares

@@ -10,22 +10,27 @@ the products themselves.
 
 `.wide`: softmax over more than 1024 elements, which PyTorch reads more than once (`softmax_warp_forward` of
 aten/src/ATen/native/cuda/PersistentSoftmax.cuh keeps up to 1024 in registers).
+
+`.causal`: attention in which each query sees the keys before it. Its FLOP are those of all pairs, as PyTorch counts
+them; kernels skip the blocks that nothing is seen of, nearly half of them (Dao, "FlashAttention-2", ICLR 2024).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 
 from graphs.op_graph import RECOMPUTED, OpGraph
+from graphs.operators.attention import ATTENTION, is_causal
 from graphs.precision import BYTES, SINGLE
 from graphs.signatures import Signature
 
 CONVOLUTION = "aten.convolution"
 PRODUCTS = ("aten.mm", "aten.addmm")
 SOFTMAX = ("aten._softmax", "aten._log_softmax")
-WINOGRAD, UNALIGNED, WIDE = ".winograd", ".unaligned", ".wide"  # the ends of kinds of forward ops
+ENDS = WINOGRAD, UNALIGNED, WIDE, CAUSAL = ".winograd", ".unaligned", ".wide", ".causal"  # of kinds of forward ops
 ALIGNED = 8  # elements in half precision: a row of them is a multiple of 16 bytes
 WIDEST = 1024  # elements of a softmax that are read once
 BACKWARD = (".grad", ".grad_weight")  # the ends of kinds of backward ops
@@ -54,7 +59,7 @@ def listed_names(kind: str) -> Iterator[str]:
     """The kinds by which a kind may be listed: its own, then that of its forward op, each also without its end."""
     for name in (kind, kind.removesuffix(BACKWARD[0]).removesuffix(BACKWARD[1]).removesuffix(RECOMPUTED)):
         yield name
-        yield name.replace(WINOGRAD, "").replace(UNALIGNED, "").replace(WIDE, "")
+        yield reduce(lambda plain, end: plain.replace(end, ""), ENDS, name)
 
 
 def _end(of: Signature) -> str:
@@ -63,6 +68,8 @@ def _end(of: Signature) -> str:
         return UNALIGNED if any(each.shape[-1] % ALIGNED for each in of.reads[-2:]) else ""
     if of.function in SOFTMAX and len(of.arguments) > 1:
         return WIDE if of.reads[0].shape[of.arguments[1]] > WIDEST else ""
+    if of.function == ATTENTION:
+        return CAUSAL if is_causal(of) else ""
     if of.function != CONVOLUTION or len(of.arguments) < 9:
         return ""
     _, _, _, stride, _, dilation, transposed, _, groups = of.arguments[:9]

@@ -12,7 +12,8 @@ from graphs.operators import Description
 from graphs.operators._indices import argument, broadcast, is_read
 from graphs.signatures import Signature
 
-KINDS = ("aten.scaled_dot_product_attention",)
+ATTENTION = "aten.scaled_dot_product_attention"
+KINDS = (ATTENTION,)
 EXAMPLES = (
     "aten.scaled_dot_product_attention(x(2, 3, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3))",
     "aten.scaled_dot_product_attention(x(2, 3, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3), x(4, 5))",
@@ -33,12 +34,11 @@ def _operator(signature: Signature) -> Operator | None:
     shared = query[-3] // key[-3] if _is_shared(signature) else 1
     if query[:-3] != key[:-3] or query[-3:-2] != tuple(size * shared for size in key[-3:-2]) or key[:-2] != value[:-2]:
         return None
-    is_causal = argument(signature, _CAUSAL, False) or signature.named.get("is_causal", False)
     batch = [f"b{i}" for i in range(len(query) - 2)]
     names = [*batch, "l", "s", "q", "e"]
     sizes = dict(zip(names, [*key[:-2], query[-2], key[-2], query[-1], value[-1]], strict=True))
     heads = [variable(name) for name in batch]
-    opaque = {"s", "q"} | ({"l"} if is_causal else set())  # which keys a query sees depends on where it is
+    opaque = {"s", "q"} | ({"l"} if is_causal(signature) else set())  # which keys a query sees depends on where it is
     if shared > 1:
         heads[-1], sizes["h"] = heads[-1] * shared + variable("h"), shared
         opaque.add("h")
@@ -48,6 +48,11 @@ def _operator(signature: Signature) -> Operator | None:
             return None  # which of its heads belong together cannot be said of a mask that is repeated
         reads.append(broadcast(signature.reads[3].shape, [*batch, "l", "s"], (*query[:-1], key[-2])))
     return Operator(sizes, tuple(reads), (tensor(signature.shape, *heads, "l", "e"),), opaque=frozenset(opaque))
+
+
+def is_causal(signature: Signature) -> bool:
+    """Whether each query sees the keys before it alone."""
+    return bool(argument(signature, _CAUSAL, False) or signature.named.get("is_causal", False))
 
 
 def _is_shared(signature: Signature) -> bool:

@@ -131,6 +131,8 @@ def test_the_measured_efficiencies_are_of_gpus_and_reach_what_is_possible() -> N
             assert 0 < each.traffic <= 1
             assert each.half < 2e-3
             assert each.arithmetic <= (2.25 if name == "winograd" else 1)
+        attention, causal = (gpu.classes.get(name) for name in ("attention", "causal-attention"))
+        assert not (attention and causal) or causal.arithmetic == pytest.approx(2 * attention.arithmetic, rel=0.03)
     assert not {name for name in catalogue().devices if name.startswith(("rtx", "a100", "h", "v100"))} - set(
         measured.measured_as()
     )
@@ -204,6 +206,24 @@ def test_products_of_unaligned_rows_in_half_precision_are_apart(
     assert of == tuple(kind.replace("aten.mm", f"aten.mm{end}") for kind in kinds)
     assert load_efficiencies("typical").of(of).arithmetic.tolist() == [0.7] * 3
     assert load_efficiencies("measured").of(of, "v100-pcie").arithmetic.max() < (0.3 if end else 1)
+
+
+def test_causal_attention_takes_half_as_long_for_the_same_flop(tmp_path: Path) -> None:
+    sizes, h100 = "layers=1,width=1024,heads=8,sequence=8192,attention=sdpa,batch=1", cluster_of(device("h100"))
+    causal, whole = load_graph(f"transformer:{sizes}"), load_graph(f"bert:{sizes}")
+    save_graph(causal, tmp_path / "g.graph.json")
+    kind = "aten.scaled_dot_product_attention"
+    taken = []
+    for graph, end in ((causal, ".causal"), (load_graph(str(tmp_path / "g.graph.json")), ".causal"), (whole, "")):
+        kinds = kernel_kinds(graph)
+        ops = [kinds.index(f"{kind}{end}"), kinds.index(f"{kind}{end}.grad")]
+        assert graph.flops[ops].tolist() == [
+            4 * 8192**2 * 1024,
+            2.5 * 4 * 8192**2 * 1024,
+        ]  # all pairs, as PyTorch has it
+        taken.append(np.asarray(timed(Problem(graph, h100), MEASURED).op_seconds)[ops, 0])
+    assert taken[0].tolist() == taken[1].tolist()
+    assert taken[0] == pytest.approx(taken[2] / 2, rel=0.03)  # shares have two digits
 
 
 def test_where_no_class_lists_winograd_it_is_a_convolution() -> None:

@@ -12,6 +12,11 @@ which share of the bandwidth they are moved: it is that of other ops, which do n
 No table has products in half precision with rows that are not aligned. In those of vTrain's steps that may set
 constants, on one A100 (tp = 1), what is not in the layers takes 5.0 ms for a sequence of 1024 at width 1024, and 9.4 at
 2048. The difference is 105.4 GFLOP of the head of 50,257 words, three times: 0.23 of the peak.
+
+Nor has any table attention in one kernel. FlashAttention reaches 25 to 40% of an A100's peak and FlashAttention-2 50 to
+73% (Dao, "FlashAttention-2", ICLR 2024), which on H100 reaches 35% (Shah et al., "FlashAttention-3", NeurIPS 2024).
+That of other GPUs stays `typical`; H100's is 0.35 / 0.62 of it, as both papers' kernel has it. Causal attention is
+counted as all pairs, of which kernels compute half: its share is twice as much.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from pathlib import Path
 
 import cyclopts
 import numpy as np
+from msgspec.structs import replace
 from scipy.optimize import minimize
 
 from envs.costs.efficiency_file import Efficiencies, Efficiency, GpuClasses, KindClass, load_efficiencies
@@ -99,6 +105,14 @@ KINDS = {  # by class
 UNALIGNED = KindClass(  # in half precision, which no table has: of vTrain's steps that may set constants, below
     name="unaligned-product", kinds=["aten.mm.unaligned", "aten.addmm.unaligned"], arithmetic=0.23, traffic=0.6
 )
+ATTENTION = next(each for each in load_efficiencies("typical").classes if each.name == "attention")
+CAUSAL = replace(
+    ATTENTION,
+    name="causal-attention",
+    kinds=[f"{each}.causal" for each in ATTENTION.kinds],
+    arithmetic=2 * ATTENTION.arithmetic,
+)
+ON_H100 = 0.35 / 0.62  # of the share of FlashAttention-2 on A100
 COUNTED = {  # tensors that the graph counts over those that the kernels read and write, at the share of "other"
     "activation-backward": 2 / 3,
     "mul-backward": 3 / 6,
@@ -162,7 +176,9 @@ def efficiencies(data: Path) -> Efficiencies:
         KindClass(name=name, kinds=[f"aten.{kind}" for kind in kinds], **_numbers(middle[name]))
         for name, kinds in KINDS.items()
     ]
-    estimated = [UNALIGNED, next(each for each in load_efficiencies("typical").classes if each.name == "attention")]
+    for known in (ATTENTION, CAUSAL):
+        gpus["h100"][known.name] = Efficiency(arithmetic=round(known.arithmetic * ON_H100, 2), traffic=known.traffic)
+    estimated = [UNALIGNED, ATTENTION, CAUSAL]
     own = {gpu: GpuClasses(like=LIKE.get(gpu, []), classes=classes) for gpu, classes in gpus.items()}
     return Efficiencies(source=SOURCE, other=middle["other"], classes=[*defaults, *estimated], gpus=own)
 
