@@ -42,6 +42,7 @@ from envs.simulation.issuing import issue_all, sort_issues
 from envs.simulation.memory import add_copy, allocate, note_peaks, read
 from envs.simulation.queues import pop, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
+from envs.simulation.stream_times import is_timed
 from envs.simulation.streams import begin_streams, hand_over, release, start_in_streams
 from graphs.op_graph import Floats
 
@@ -59,7 +60,10 @@ def time_placements(
     sort_issues(blueprint, run)
     for plan in range(len(placements)):
         ended = _begin(blueprint, placements[plan], run, memory)
-        step_seconds[plan] = _run_all(blueprint, run, ended, memory)
+        if blueprint.streams and is_timed(run, memory):
+            step_seconds[plan] = run.step[0]
+        else:
+            step_seconds[plan] = _run_all(blueprint, run, ended, memory)
         if memory:
             for device in range(blueprint.op_seconds.shape[1]):
                 peak_bytes[plan, device] = run.resources[device].peak
@@ -91,6 +95,7 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         task.seconds = blueprint.op_seconds[op, task.destination]
         task.waiting = blueprint.ops[op].inputs
         task.priority = blueprint.ops[op].priority
+        task.ready = 0.0
         if task.waiting == 0 and not blueprint.host:
             ended = _make_op_ready(blueprint, run, int(task.op), 0.0, ended, memory)
     return _begin_issued(blueprint, run, ended, memory) if blueprint.host else ended
@@ -101,6 +106,8 @@ def _begin_issued(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> i
     """The same with a host: queues are in the order in which it issues."""
     issue_all(blueprint, run)
     if blueprint.streams:
+        if is_timed(run, memory):
+            return ended
         begin_streams(run)
     for i in range(len(blueprint.sources)):
         ended = _make_op_ready(blueprint, run, int(blueprint.sources[i]), 0.0, ended, memory)

@@ -31,7 +31,7 @@ from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.queues import pop, push
 from envs.simulation.run import TASKS, Run
-from envs.simulation.stream_order import add_stream_copy, clear_streams, issue_gradients, issue_in_stream
+from envs.simulation.stream_order import clear_streams, give_to_copy, issue_gradients, issue_in_stream
 from graphs.op_graph import Phase
 
 BACKWARD = int(Phase.BACKWARD)
@@ -117,6 +117,8 @@ def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
         else:
             for each in range(place, end):
                 _issue(blueprint, run, run.order[each], each, 0)
+                if blueprint.streams and run.step[0] == np.inf:
+                    return
         place = end
     if not blueprint.clocked:
         for each in range(run.counters[TASKS] if blueprint.streams else 0):
@@ -145,8 +147,8 @@ def _issue(blueprint: Blueprint, run: Run, op: Index, place: int, thread: Index)
         if run.seen[there] != output:
             run.seen[there] = output
             run.clocks[thread] += cost
-        if blueprint.streams and run.carried[edge] == NONE:
-            add_stream_copy(blueprint, run, op, edge)
+        if blueprint.streams:
+            give_to_copy(blueprint, run, op, edge)
     if copies:  # another op may add to the same sum
         for device in range(len(run.clocks)):
             run.seen[device] = NONE
@@ -176,7 +178,7 @@ def _issue_by_autograd(blueprint: Blueprint, run: Run, place: int, end: int) -> 
                 if copies and blueprint.streams:
                     for each in range(first, last):
                         issue_gradients(blueprint, run, run.order[each], run.order[last - 1])
-        if place == end:
+        if place == end or (blueprint.streams and run.step[0] == np.inf):
             break
         _end_issues(blueprint, run)
     for device in range(len(run.clocks)):

@@ -9,7 +9,7 @@ import numpy as np
 from envs.simulation.blueprint import NONE, Blueprint, Indices, Records
 from graphs.op_graph import Floats
 
-TASKS, TENSORS, STARTING, ALLOCATED, COPIES = 0, 1, 2, 3, 4  # counters
+TASKS, TENSORS, STARTING, ALLOCATED, COPIES, CONTENDED = 0, 1, 2, 3, 4, 5  # counters
 
 TASK = np.dtype(
     [
@@ -73,8 +73,8 @@ PENDING = np.dtype(
 class Run(NamedTuple):
     """The state of one run, and afterwards its result."""
 
-    counters: Indices  # (5,) tasks and tensors so far; resources due and devices allocated on at this instant; copies
-    # in streams
+    counters: Indices  # (6,) tasks and tensors so far; resources due and devices allocated on at this instant; copies
+    # in streams, and whether some contend for a channel
     tasks: Records  # (tasks,)
     resources: Records  # (resources,)
     tensors: Records  # (tasks,)
@@ -101,6 +101,7 @@ class Run(NamedTuple):
     carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
     heads: Indices  # (devices,) the first in the stream of each
     following: Indices  # (2 tasks,) what comes next in the stream of a device
+    step: Floats  # (1,) seconds at which the last op ends of those in streams so far; infinite if the run is given up
 
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
@@ -121,14 +122,14 @@ class Run(NamedTuple):
             return np.zeros(size, np.uint32)
 
         run = cls(
-            indices(5), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
+            indices(6), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
             np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
             np.zeros(threads), np.zeros(processed), indices(processed), np.zeros(threads),
             indices(len(blueprint.edges) if streamed else 0), indices(devices if streamed else 0),
-            indices(2 * streamed),
+            indices(2 * streamed), np.zeros(1),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

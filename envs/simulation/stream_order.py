@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
-from envs.simulation.run import COPIES, TASKS, Run
+from envs.simulation.run import CONTENDED, COPIES, TASKS, Run
+from envs.simulation.stream_times import end_of, time_copy, time_op
 
 _ENDS = 2  # what a copy waits for in addition to what it carries: the streams of both devices
 
@@ -22,20 +23,29 @@ def clear_streams(run: Run) -> None:
         run.carried[edge] = NONE
     for device in range(len(run.heads)):
         run.heads[device] = NONE
+    run.counters[CONTENDED] = 0
+    run.step[0] = 0.0
 
 
 @inlined
 def issue_in_stream(blueprint: Blueprint, run: Run, op: Index) -> None:
-    """Write an op into the stream of its device: entry 2 i is op or copy i, and 2 i + 1 copy i where it arrives.
+    """Time an op, and write it into the stream of its device.
 
-    Copies that it is the first to read come before it: not those of gradients, which were issued after their nodes.
+    Entry 2 i is op or copy i, and 2 i + 1 copy i where it arrives. Copies that it is the first to read come before it:
+    not those of gradients, which were issued after their nodes.
     """
-    edges = blueprint.ops[op]
+    edges, ready = blueprint.ops[op], run.tasks[op].ready
     for i in range(edges.in_start, edges.in_end):
-        copy = run.carried[blueprint.inputs[i].edge]
-        if copy != NONE and run.awaited[copy] > 0:
+        given = blueprint.inputs[i]
+        copy = run.carried[given.edge]
+        if copy == NONE:
+            ready = max(ready, end_of(run.tasks[given.producer]))
+            continue
+        if run.awaited[copy] > 0:
             run.awaited[copy] = 0
-            _issue_copy(run, copy, op)
+            _issue_copy(blueprint, run, copy, op)
+        ready = max(ready, end_of(run.tasks[copy]))
+    time_op(blueprint, run, op, ready)
     if run.tasks[op].seconds > 0.0:
         _append(run, run.tasks[op].destination, 2 * op)
 
@@ -49,11 +59,20 @@ def issue_gradients(blueprint: Blueprint, run: Run, producer: Index, last: Index
         if copy != NONE:
             run.awaited[copy] -= 1
             if run.awaited[copy] == 0:
-                _issue_copy(run, copy, last)
+                _issue_copy(blueprint, run, copy, last)
+
+
+@inlined
+def give_to_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index) -> None:
+    """An op has been timed, and a copy carries what it makes to where an edge reads it."""
+    if run.carried[edge] == NONE:
+        _add_copy(blueprint, run, op, edge)
+    copy = run.tasks[run.carried[edge]]
+    copy.ready = max(copy.ready, end_of(run.tasks[op]))
 
 
 @subroutine
-def add_stream_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index) -> None:
+def _add_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index) -> None:
     """Make the copy that an edge from an op reads on another device, with all that it carries from there to there."""
     index, output = run.counters[TASKS], blueprint.edges[edge].output
     run.counters[TASKS] += 1
@@ -63,6 +82,7 @@ def add_stream_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index) -> N
     task.destination = there
     task.seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
     task.arrivals = task.copies = NONE
+    task.ready = 0.0
     carried = 0
     for i in range(blueprint.carrier_start[output], blueprint.carrier_start[output + 1]):
         carrier = blueprint.carriers[i]
@@ -77,12 +97,13 @@ def add_stream_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index) -> N
 
 
 @inlined
-def _issue_copy(run: Run, index: Index, op: Index) -> None:
+def _issue_copy(blueprint: Blueprint, run: Run, index: Index, op: Index) -> None:
     """Issue a copy with an op, after all that have been issued."""
     task = run.tasks[index]
     task.priority = run.counters[COPIES]
     run.counters[COPIES] += 1
     run.issued[index] = run.issued[op]
+    time_copy(blueprint, run, index)
     _append(run, run.tasks[task.op].destination, 2 * index)
     _append(run, task.destination, 2 * index + 1)
 

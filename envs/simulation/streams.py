@@ -19,11 +19,13 @@ from envs.simulation.due import HELD, IDLE, make_due, make_ready
 from envs.simulation.memory import add_copy, allocate
 from envs.simulation.queues import push_event, push_last
 from envs.simulation.run import STARTING, Run
+from envs.simulation.stream_times import forget_times
 
 
 @subroutine
 def begin_streams(run: Run) -> None:
     """Devices to which something was issued look at it."""
+    forget_times(run)
     for device in range(len(run.heads)):
         if run.heads[device] != NONE:
             make_due(run, device)

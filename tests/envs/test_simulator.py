@@ -9,6 +9,7 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 
@@ -94,9 +95,10 @@ def test_priorities_may_be_changed_between_two_runs() -> None:
 def test_a_run_that_was_given_up_leaves_nothing_behind() -> None:
     problem = Problem(random_graph(60, 0), toy_cluster(3, launch=0.5, gap=0.25))
     placements = np.random.default_rng(0).integers(0, 3, (5, 60))
-    for order in ("fifo", "longest_path"):
-        expected = Simulator(problem, order=order).seconds(placements).tolist()
-        simulator = Simulator(problem, order=order)
+    for runtime in ("fifo", "ideal", "parallelize:host=none", "parallelize"):
+        problem = replace(problem, runtime=runtime_of(runtime))
+        expected = Simulator(problem).seconds(placements).tolist()
+        simulator = Simulator(problem)
         _, run = simulator.for_compiled_code()
         for idle in (0.0, 1.0, 5.0):
             run.may_idle[:] = idle

@@ -57,6 +57,7 @@ def test_the_engine_equals_the_oracle_where_devices_are_streams(case: Case) -> N
         check_times(simulator.timeline(case.placements[plan]), expected)
         assert outcomes.peak_bytes[plan].tolist() == expected.peak_bytes
         assert starts_without_memory(simulator, case.placements[plan]) == expected.start
+        assert simulator.seconds(case.placements)[plan] == expected.step_seconds
 
 
 @thorough

@@ -1,0 +1,84 @@
+"""Streams are timed while they are written: of what is issued, all that it waits for has been issued before.
+
+An op starts when what it reads is there, its device is free and it has been issued; a copy when both of its devices
+are. No queue decides what is next, so no event loop is needed, and a run that is given up is issued no further.
+
+Only channels have queues: copies between four devices may wait for one channel, and not in the order of issue. A copy
+that finds its channel taken by others than those of its devices is timed as if it were free. Times are lower bounds
+from there on, which may be enough to give the run up; otherwise the engine runs what was issued.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.simulation.blueprint import NONE, Blueprint, Index, Record
+from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.run import CONTENDED, Run
+
+
+@subroutine
+def forget_times(run: Run) -> None:
+    """The engine is to time it all again."""
+    for index in range(len(run.resources)):
+        resource = run.resources[index]
+        resource.transfer = NONE
+        resource.since = 0.0
+        resource.may_idle = run.may_idle[index] if index < len(run.may_idle) else np.inf
+
+
+@inlined
+def end_of(task: Record) -> float:
+    """When a task ends that has been timed, in seconds."""
+    return float(task.start + task.seconds)
+
+
+@inlined
+def time_op(blueprint: Blueprint, run: Run, op: Index, ready: float) -> None:
+    """Time an op whose inputs are there at a time; the step is infinite if its device was idle for too long."""
+    task = run.tasks[op]
+    task.start = ready
+    if task.seconds > 0.0:
+        device = run.resources[task.destination]
+        task.start = max(ready, device.since, run.issued[op] if blueprint.clocked else 0.0)
+        device.may_idle -= task.start - device.since
+        device.since = end_of(task) + blueprint.servers[task.destination].hold
+        if device.may_idle < 0.0:
+            run.step[0] = np.inf
+    end, edges = end_of(task), blueprint.ops[op]
+    run.step[0] = max(run.step[0], end)
+    for edge in range(edges.control_start, edges.out_end):
+        reader = run.tasks[blueprint.edges[edge].consumer]
+        reader.ready = max(reader.ready, end)
+
+
+@subroutine
+def time_copy(blueprint: Blueprint, run: Run, index: Index) -> None:
+    """Time a copy, to which all that it carries has been given."""
+    task = run.tasks[index]
+    here, there = run.tasks[task.op].destination, task.destination
+    task.start = max(task.ready, run.resources[here].since, run.resources[there].since)
+    if blueprint.clocked:
+        task.start = max(task.start, run.issued[index])
+    where = blueprint.links[here, there].resource
+    if where != blueprint.free:
+        channel = run.resources[where]
+        if channel.since > task.start:
+            other = run.tasks[channel.transfer]
+            source = run.tasks[other.op].destination
+            if here in (source, other.destination) or there in (source, other.destination):
+                task.start = channel.since  # it rests after that copy, which has ended
+            else:
+                run.counters[CONTENDED] = 1
+        channel.transfer = index
+        channel.since = end_of(task) + blueprint.servers[where].hold
+    for device in (here, there):
+        resource = run.resources[device]
+        resource.may_idle -= end_of(task) - resource.since
+        resource.since = end_of(task)
+
+
+@inlined
+def is_timed(run: Run, memory: bool) -> bool:
+    """Whether all is known that is asked of a run that has been issued."""
+    return bool(run.step[0] == np.inf or not (memory or run.counters[CONTENDED]))
