@@ -1,51 +1,55 @@
-"""The problems of studies; each model is captured once in a process, for all groupings."""
+"""The problems of studies; a model is captured only if work on it is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
+from typing import Unpack
 
-from envs.costs.costs import AUTO, timed
-from graphs.files.load import load_cluster, load_graph
+from evaluation.commands.arguments import AUTO, CostModelLike, Groups, RuntimeOptions
+from evaluation.commands.problems import problem_of
+from graphs.cluster import Cluster
 from graphs.files.suites import suite_specs
 from graphs.op_graph import OpGraph
-from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
-from graphs.runtime import IDEAL, Runtime
 
 Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 
 
-def problems_of(pairs: Iterable[tuple[str, str]], groups: int, runtime: Runtime = IDEAL) -> Problems:
-    """Graphs and clusters by their specs, in at most `groups` op groups."""
+class ConditionOptions(RuntimeOptions, total=False):
+    """What a study says of all of its problems."""
 
-    def problem(graph: str, cluster: str) -> Problem:
-        return Problem(tied(graph, groups), load_cluster(cluster), runtime=runtime)
-
-    return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in pairs}
+    precision: str
+    cost_model: CostModelLike
 
 
-def suite_problems(suite: str, groups: int, runtime: Runtime = IDEAL) -> Problems:
+def problems_of(
+    pairs: Iterable[tuple[str, str]], groups: Groups = None, **timing: Unpack[ConditionOptions]
+) -> Problems:
+    """Graphs and clusters by their specs, as `problem_of` makes them."""
+    return {
+        f"{graph}@{cluster}": partial(problem_of, graph, cluster, groups=groups, **timing) for graph, cluster in pairs
+    }
+
+
+def suite_problems(suite: str, groups: Groups = None, **timing: Unpack[ConditionOptions]) -> Problems:
     """The problems of a suite, as `problems_of`. Raises InputError for an unknown suite."""
-    return problems_of(suite_specs(suite), groups, runtime)
+    return problems_of(suite_specs(suite), groups, **timing)
 
 
-def model_problem(graph: str, cluster: str, name: str, *, groups: int = 0) -> Problem:
-    """A captured model on a cluster, by their specs, timed, with a NAME@CLUSTER; `groups` is the count of op groups."""
+def model_problem(
+    graph: str, cluster: str, name: str, groups: Groups = None, **timing: Unpack[ConditionOptions]
+) -> Problem:
+    """A captured model on a cluster, by their specs, with a NAME@CLUSTER."""
     model, _, where = name.rpartition("@")
-    captured = replace(load_graph(graph, with_law=True), name=model)
-    devices = replace(load_cluster(cluster), name=where)
-    return timed(Problem(tie_ops(captured, groups) if groups else captured, devices), AUTO)
+    found = problem_of(graph, cluster, with_law=True, groups=groups, **timing)
+    return replace(found, graph=replace(found.graph, name=model), cluster=replace(found.cluster, name=where))
 
 
-@cache
-def tied(spec: str, groups: int) -> OpGraph:
-    """The graph of a spec in at most `groups` op groups. Raises InputError as `load_graph` does."""
-    return tie_ops(captured(spec), groups)
-
-
-@cache
-def captured(spec: str) -> OpGraph:
-    """The graph of a spec, op by op. Raises InputError as `load_graph` does."""
-    return load_graph(spec)
+def measured_problem(
+    graph: OpGraph | str, cluster: Cluster | str = "", groups: Groups = None, **timing: Unpack[ConditionOptions]
+) -> Problem:
+    """A graph of measured times, which count whatever cost model and precision the timing has."""
+    timing |= ConditionOptions(cost_model=AUTO, precision=AUTO)
+    return problem_of(graph, cluster, groups=groups, **timing)

@@ -34,9 +34,9 @@ from evaluation.studies.released.parts import (
     Target,
     budgets,
     is_kept_aside,
-    load_part,
     part_of,
     profile_problems,
+    records_of,
 )  # fmt: skip
 from graphs.files.suites import SUITES
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
@@ -197,7 +197,7 @@ def test_budgets_are_few_everywhere_and_those_of_the_curves_in_journals_of_their
 
 def test_a_problem_is_known_by_name_before_its_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SUITES, "small", lambda: (("layered:seed=0", "p100:devices=2"),))
-    problems = suite_problems("small", 64)
+    problems = suite_problems("small", groups=64)
     assert [(name, make().name) for name, make in problems.items()] == [("layered:seed=0@p100:devices=2",) * 2]
     assert problems["layered:seed=0@p100:devices=2"]().graph.num_units == 64
 
@@ -226,7 +226,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     release(monkeypatch, tmp_path)
     problems = [Problem(random_graph(6 + i, i), toy_cluster(2, memory=1e4)) for i in range(2)]
     named = {problem.name: partial(_given, problem) for problem in problems}
-    monkeypatch.setattr(released_parts, "suite_problems", lambda part, groups: named)
+    monkeypatch.setattr(released_parts, "suite_problems", lambda part, **_: named)
     monkeypatch.setattr(released_parts, "CHEAP", ("heft", "single_device"))
     noted: list[tuple[str, str, int]] = []
     do = Task.do
@@ -246,7 +246,7 @@ def test_a_study_goes_on_where_it_was_stopped(tiny: Sequence[tuple[str, str, int
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         Released(parts="heldout", out=out).write()
-    assert sum(len(load_part("heldout", out).placed(who)) for who in load_part("heldout", out).seconds) == 4
+    assert len(records_of("heldout", out)[FEW]) == 4
     path = Released(parts="heldout", out=out).write()
     keys = [key for key in tiny if key[1] != "stopped"]
     assert len(keys) == len(set(keys)) == 2 * 6, "each placer on each problem, once"

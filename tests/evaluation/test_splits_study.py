@@ -1,9 +1,11 @@
 """The study of splits: what it concludes from measurements, and a whole study, tiny."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.records.journal import plans
 from evaluation.studies.splits import __main__ as splits
 from evaluation.studies.splits.__main__ import Held, Model, Placed, SplitFindings, Splits
 from graphs.foundation.errors import InputError
@@ -50,3 +52,24 @@ def test_a_study_of_splits_says_who_is_fastest_and_what_devices_hold(
     assert written.count("\n| VGG |") == 2
     assert "fit on no single device" not in written
     assert Splits(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True).write().read_text() == written
+
+
+def test_a_study_is_of_a_users_loop_unless_another_way_of_running_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
+    monkeypatch.setattr(splits, "LARGE", {})
+    monkeypatch.setattr(splits, "RIVALS", splits.EXPERTS)
+    usual = Splits(cluster="p100:devices=2", out=tmp_path, budget=5)
+    ideal = replace(usual, runtime="ideal", cost_model="roofline")
+    loop, other = usual.write(), ideal.write()
+    assert (loop.name, other.name) == ("splits.md", "splits_ideal_roofline.md")
+    assert "(`--runtime parallelize --cost-model roofline:efficiency=measured`)" in loop.read_text()
+    assert "of the ideal machine" in other.read_text()
+    assert "--budget 5 --runtime ideal --cost-model roofline\n" in other.read_text(), "the command makes it again"
+    slow, fast = (plans(tmp_path / f"plans{each.suffix}.jsonl")[0].record for each in (usual, ideal))
+    assert slow.step_seconds > fast.step_seconds, "of data parallelism; a host issues the ops, and no GPU has its peak"
+    with pytest.raises(InputError, match="unknown runtime 'parallelise'"):
+        replace(usual, runtime="parallelise").write()
+    with pytest.raises(InputError, match="unknown precision 'half'"):
+        replace(usual, precision="half").write()

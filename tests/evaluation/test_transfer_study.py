@@ -117,7 +117,7 @@ def test_models_to_choose_by_are_mixed_from_what_is_trained_on(monkeypatch: pyte
     def captured(spec: str) -> OpGraph:
         return replace(random_graph(20, zlib.crc32(spec.encode())), name=spec)
 
-    monkeypatch.setattr(transfer_sets, "captured", captured)
+    monkeypatch.setattr(transfer_sets, "load_graph", captured)
     problems = home_problems()
     assert [len(problem.cluster) for problem in problems] == [4, 2], "ptb has no other mixtures, nasnet is kept aside"
     listed = {*split(["layered"], "train"), *split(["layered"], "test")}

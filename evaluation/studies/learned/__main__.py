@@ -19,11 +19,12 @@ from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.learned.document import save
 from evaluation.studies.learned.suite import SuiteFindings
 from evaluation.studies.problems import suite_problems
-from evaluation.studies.study import Study, report, run
+from evaluation.studies.simulated import Simulated
+from evaluation.studies.study import report, run
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.runtime import FIFO, IDEAL, Runtime, order_of
+from graphs.runtime import FIFO, IDEAL
 
 PLACERS = (
     "gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,"
@@ -33,7 +34,7 @@ PLACERS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned(Study):
+class Learned(Simulated):
     """Let placers, learned ones and others, place the problems of suites, and check the papers' claims."""
 
     name = "learned"
@@ -47,14 +48,18 @@ class Learned(Study):
     """How many seeds to run each placer with."""
     groups: int = 64
     """Tie the ops into this many groups, each placed as one."""
+    runtime: str = IDEAL.name
+    """How plans are run, as `placelab place --runtime` takes it; the papers' machine is ideal."""
     order: str = FIFO.name
-    """The rule by which devices choose among the ops that are ready."""
+    """The rule by which devices choose among the ops that are ready; `auto` is the runtime's."""
+    cost_model: str = "roofline"
+    """What times ops."""
 
     def check(self) -> None:
         """Raise InputError for options that make no sense."""
         if not self._suites() or not self.allowed or self.seeds < 1:
             raise InputError("a study needs at least one suite, one placer and one seed")
-        order_of(self.order)
+        super().check()
 
     @property
     def allowed(self) -> dict[str, int]:
@@ -65,10 +70,7 @@ class Learned(Study):
         """What is left of each suite; failures are kept next to its journal."""
         check_policy(self.folder)
         for suite in self._suites():
-            journal, problems = (
-                self._journal(suite),
-                suite_problems(suite, self.groups, self._runtime),
-            )
+            journal, problems = self._journal(suite), suite_problems(suite, groups=self.groups, **self.timing)
             failures = compared(journal, self.allowed, problems, about=suite, seeds=self.seeds, workers=self.workers)
             others = [failure for failure in _failures(journal) if failure.placer not in self.allowed]
             write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))
@@ -79,31 +81,20 @@ class Learned(Study):
         found = [findings for suite in self._suites() if (findings := self.load_suite(suite)).done]
         if not found:
             raise InputError(f"{self.folder}: nothing is done yet of {self.suites}")
-        rule = order_of(self.order).name
-        others = {**self.changed("placers"), **({} if rule == FIFO.name else {"order": rule})}
-        command = self.command("suites", "budget", "seeds", "groups", **others)
-        return save(found, folder, command, budget=self.budget, groups=self.groups, order=rule)
+        command = self.command("suites", "budget", "seeds", "groups", **self.changed("placers"))
+        return save(found, folder, command, budget=self.budget, groups=self.groups, suffix=self.suffix)
 
     def load_suite(self, suite: str) -> SuiteFindings:
         """What is done of a suite. Raises InputError for a damaged journal."""
-        journal, problems = (
-            self._journal(suite),
-            tuple(suite_problems(suite, self.groups, self._runtime)),
-        )
+        journal, problems = self._journal(suite), tuple(suite_problems(suite))
         done = records(journal, self.allowed)
         return SuiteFindings(suite, problems, tuple(self.allowed), self.seeds, done, _failures(journal))
-
-    @property
-    def _runtime(self) -> Runtime:
-        return IDEAL.with_knobs(order=self.order)
 
     def _suites(self) -> list[str]:
         return [name for name in self.suites.split(",") if name]
 
     def _journal(self, suite: str) -> Path:
-        rule = order_of(self.order).name
-        apart = "" if rule == FIFO.name else f"-{rule.replace(':', '-')}"
-        return self.folder / f"{suite}-{self.groups}{apart}.jsonl"
+        return self.folder / f"{suite}-{self.groups}{self.suffix}.jsonl"
 
 
 def _failures(journal: Path) -> list[Failure]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,9 +18,9 @@ from evaluation.records.statistics import geometric_mean
 from evaluation.studies.document import Plot, across_simulations, save_document
 from evaluation.studies.learned.claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
+from evaluation.studies.simulated import way_of_running
 from graphs.files.suites import SUITES
 from graphs.op_graph import Floats
-from graphs.runtime import FIFO, IDEAL
 
 ALONE = ("default", "annealing")  # in addition to the fine-tuned ones, problem by problem
 DRAWN = {
@@ -34,24 +33,23 @@ HIGHEST = 2.5  # ratio in the plot; what is slower leaves it
 
 
 def save(
-    suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget: int, groups: int, order: str = FIFO.name
+    suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget: int, groups: int, suffix: str = ""
 ) -> Path:
     """Write `learned.md` into a folder, and the plot of the curves if anything that is drawn is done.
 
-    Of another order than that of the papers, both have it in their names.
+    The `suffix` is in the names of both.
     """
-    name = "learned" if order == FIFO.name else f"learned_{re.sub(r'[^A-Za-z0-9_]+', '_', order)}"
-    plot = f"{name}_curves.png"
+    plot = f"learned{suffix}_curves.png"
     drawable = [suite for suite in suites if any(suite.progress(placer, np.ones(1))[1] for placer in DRAWN)]
     plots: dict[str, Plot] = {plot: (partial(_draw_curves, suites=drawable, budget=budget), 5.2)} if drawable else {}
     return save_document(
-        "learned", f"{name}.md", folder, plots,
-        command=command, suites=suites, budget=budget, groups=groups, order=order, fifo=FIFO.name,
+        "learned", f"learned{suffix}.md", folder, plots,
+        command=command, suites=suites, budget=budget, groups=groups,
         seeds=max(suite.seeds for suite in suites),
         about={suite.name: (inspect.getdoc(SUITES[suite.name]) or "").partition("\n")[0] for suite in suites},
         claims=[(claim, suite) for claim in CLAIMS for suite in suites if suite.name == claim.suite],
         plot=plot if drawable else "", expert=EXPERT, alone=_alone, median=np.median, mean_seconds=_mean_seconds,
-        short_name=short_name, runtime=IDEAL.with_knobs(order=order).name,
+        short_name=short_name, way=way_of_running(each for suite in suites for each in suite.done.values()),
     )  # fmt: skip
 
 

@@ -24,7 +24,8 @@ from evaluation.records.statistics import geometric_mean
 from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
 from evaluation.studies.problems import model_problem
-from evaluation.studies.study import Study, report, run
+from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.study import report, run
 from graphs.foundation.errors import InputError
 
 PLACEMENT, DATA, PIPELINE, MIXTURE = KINDS = ("op placement", "data parallelism", "pipeline", "mixture")
@@ -85,7 +86,7 @@ def placers(devices: int) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanKinds(Study):
+class PlanKinds(Simulated):
     """Measure all kinds of plans for three models on one to eight devices."""
 
     name = "plan_kinds"
@@ -96,10 +97,15 @@ class PlanKinds(Study):
         """Each kind on each number of devices."""
         for devices, whole in self._allowed.items():
             some = [case for case in cases() if case.devices == devices]
-            for placers_of, groups in (({"annealing": self.budget}, GROUPS), (whole, 0)):
+            for placers_of, groups in (({"annealing": self.budget}, GROUPS), (whole, None)):
                 problems = {
                     _name(case): partial(
-                        model_problem, MODELS[case.model], CLUSTERS[case.cluster][devices], _name(case), groups=groups
+                        model_problem,
+                        MODELS[case.model],
+                        CLUSTERS[case.cluster][devices],
+                        _name(case),
+                        groups=groups,
+                        **self.timing,
                     )
                     for case in some
                 }
@@ -115,7 +121,9 @@ class PlanKinds(Study):
         if not found.cases:
             raise InputError(f"{self.folder}: no problem is measured yet with a budget of {self.budget}")
         return save_document(
-            "plan_kinds", "plan_kinds.md", folder, {"plan_kinds.png": (partial(_panels, found=found), 5.4)},
+            "plan_kinds", f"plan_kinds{self.suffix}.md", folder,
+            {f"plan_kinds{self.suffix}.png": (partial(_panels, found=found), 5.4)}, suffix=self.suffix,
+            way=way_of_running(plan for case in found.cases for plan in case.plans),
             command=self.command("budget"), found=found, kinds=KINDS, models=MODELS, clusters=CLUSTERS, groups=GROUPS,
             equal=EQUAL, budget=self.budget,
             cases=sorted(found.cases, key=lambda case: (case.cluster, list(MODELS).index(case.model), case.devices)),
@@ -123,7 +131,7 @@ class PlanKinds(Study):
 
     @property
     def _journal(self) -> Path:
-        return self.folder / "plans.jsonl"
+        return self.folder / f"plans{self.suffix}.jsonl"
 
     @property
     def _allowed(self) -> dict[int, dict[str, int]]:

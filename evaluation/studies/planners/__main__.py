@@ -17,15 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from envs.costs.costs import AUTO, timed
 from evaluation.drawing.figures import BLUE, ORANGE
 from evaluation.records.journal import records
 from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate, estimate, geometric_mean
 from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
-from evaluation.studies.problems import Problems, model_problem
-from evaluation.studies.study import Study, report, run
+from evaluation.studies.problems import ConditionOptions, Problems, measured_problem, model_problem
+from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.study import report, run
 from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
@@ -107,10 +107,10 @@ class Case(NamedTuple):
         return min(fitting, key=lambda name: self.rivals[name].step_seconds, default="")
 
 
-def problems(profiles: Path | None) -> Problems:
+def problems(profiles: Path | None, timing: ConditionOptions) -> Problems:
     """All, without those of profiles if no folder of these is given. Raises InputError for a file that is missing."""
     captured = {
-        f"{model}@{cluster}": partial(model_problem, spec, where, f"{model}@{cluster}")
+        f"{model}@{cluster}": partial(model_problem, spec, where, f"{model}@{cluster}", **timing)
         for model, spec in MODELS.items() for cluster, where in CLUSTERS.items()
     }  # fmt: skip
     if profiles is None:
@@ -119,21 +119,21 @@ def problems(profiles: Path | None) -> Problems:
         if not path.is_file():
             raise InputError(f"{path} is missing; --data is a folder with dapple/ and pipedream/")
     profiled = {
-        f"{model}@testbed {testbed}": partial(_profiled, profiles, model, testbed)
+        f"{model}@testbed {testbed}": partial(_profiled, profiles, model, testbed, timing)
         for model in PROFILES for testbed in TESTBEDS
     }  # fmt: skip
     return profiled | captured
 
 
-def _profiled(folder: Path, model: str, testbed: str) -> Problem:
+def _profiled(folder: Path, model: str, testbed: str, timing: ConditionOptions) -> Problem:
     profile = PROFILES[model]
     graph = with_batch(load_graph(f"{folder / profile.file}:batch={profile.samples}"), profile.batch)
     cluster = replace(load_cluster(f"dapple:testbed={testbed}"), name=f"testbed {testbed}")
-    return timed(Problem(replace(graph, name=model), cluster), AUTO)
+    return measured_problem(replace(graph, name=model), cluster, **timing)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planners(Study):
+class Planners(Simulated):
     """Plan profiles that PipeDream and DAPPLE published, and captured models, with all planners."""
 
     name = "planners"
@@ -144,7 +144,7 @@ class Planners(Study):
 
     def do(self) -> None:
         """All planners on all cases, and then longer searches."""
-        some = problems(self.data)
+        some = problems(self.data, self.timing)
         for journal, allowed in self._allowed.items():
             report(compared(self.folder / journal, allowed, some, about=journal, workers=self.workers))
 
@@ -162,7 +162,9 @@ class Planners(Study):
         sources = [source for source in SOURCES if any(case.source == source for case in cases)]
         options = {"data": "FOLDER"} if PROFILED in sources else {}
         return save_document(
-            "planners", "planners.md", folder, {"planners.png": (partial(_bars, found=found), 5.6)},
+            "planners", f"planners{self.suffix}.md", folder,
+            {f"planners{self.suffix}.png": (partial(_bars, found=found), 5.6)}, suffix=self.suffix,
+            way=way_of_running(case.ours for case in cases),
             command=self.command(**options, budget=self.budget), found=found, rivals=RIVALS, sources=sources,
             profiles=PROFILES, models=MODELS, clusters=CLUSTERS, close=CLOSE, longer=LONGER, budget=self.budget,
         )  # fmt: skip
@@ -171,7 +173,10 @@ class Planners(Study):
     def _allowed(self) -> dict[str, dict[str, int]]:
         """Of each journal, how much its placers may simulate."""
         rivals = dict.fromkeys(RIVALS.values(), RIVAL_BUDGET)
-        return {"planned.jsonl": rivals | {OURS: self.budget}, "longer.jsonl": {OURS: LONGER * self.budget}}
+        return {
+            f"planned{self.suffix}.jsonl": rivals | {OURS: self.budget},
+            f"longer{self.suffix}.jsonl": {OURS: LONGER * self.budget},
+        }
 
 
 def _sources() -> dict[str, str]:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.studies.released.document import save
-from evaluation.studies.released.parts import PARTS, do_part, load_part, problems_of_part
-from evaluation.studies.study import Study, names_in, report, run
+from evaluation.studies.released.parts import PARTS, do_part, part_of, problems_of_part, records_of
+from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.study import names_in, report, run
 from graphs.foundation.errors import InputError
+from graphs.runtime import IDEAL
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(Study):
+class Released(Simulated):
     """Place the problems of some parts of the study, and write down what follows from everything that is done."""
 
     name = "released"
@@ -30,24 +32,33 @@ class Released(Study):
     """The folder with the profiles of PipeDream, DAPPLE and "Efficient Algorithms for Device Placement"; without it,
     the part "profiles" is left out."""
 
+    runtime: str = IDEAL.name
+    """How plans are run, as `placelab place --runtime` takes it; the released policy was trained for ideal."""
+    cost_model: str = "roofline"
+    """What times ops; measured times of profiles count whatever it is."""
+
     def check(self) -> None:
         """Raise InputError for options that make no sense."""
+        super().check()
         if not names_in(self.parts, "part of the study", PARTS) or self.seeds < 1:
             raise InputError("a study needs at least one part and one seed")
 
     def do(self) -> None:
         """The parts, one after another."""
         for name in names_in(self.parts, "part of the study", PARTS):
-            problems = problems_of_part(name, self.data)
-            report(do_part(name, self.folder, problems, seeds=self.seeds, workers=self.workers))
+            problems = problems_of_part(name, self.data, **self.timing)
+            report(do_part(name, self.folder, problems, suffix=self.suffix, seeds=self.seeds, workers=self.workers))
 
     def save(self, folder: Path) -> Path:
         """Write `released.md` of all parts."""
-        found = {name: part for name in PARTS if (part := load_part(name, self.folder)).problems}
+        done = {name: records_of(name, self.folder, self.suffix) for name in PARTS}
+        found = {name: part for name, some in done.items() if (part := part_of(some)).problems}
         if not found:
             raise InputError(f"{self.folder}: nothing is done yet of {self.parts}")
         seeds = max(part.num_seeds for part in found.values())
-        return save(found, folder, self.command(parts=",".join(found), seeds=seeds))
+        way = way_of_running(record for of_part in done.values() for some in of_part.values() for record in some)
+        command = self.command(parts=",".join(found), seeds=seeds)
+        return save(found, folder, command, way=way, suffix=self.suffix)
 
 
 if __name__ == "__main__":

@@ -34,19 +34,24 @@ DRAWN = {
     ANNEALING: ("annealing", GREY), parts.SEARCH: ("policy and search", BLUE),
     parts.TUNED: ("policy, fine-tuned", ORANGE), parts.CLIMBING: ("hill climbing", RED),
 }  # fmt: skip
-PLOT = "released_curves.png"
+PLOT = "released_curves"
 HIGHEST = 1.4  # ratio in the plot; what is slower leaves it, and stands in the table
 
 
-def save(found: Mapping[str, Frame], folder: Path, command: str) -> Path:
-    """Write `released.md` into a folder, and the plot of the curves if these are done."""
+def save(found: Mapping[str, Frame], folder: Path, command: str, *, way: str = "", suffix: str = "") -> Path:
+    """Write `released.md` into a folder, and the plot of the curves if these are done.
+
+    The `suffix` is in the names of both; `way` says how plans are run.
+    """
     drawn = parts.CURVES in found and LONG_SEARCH in found[parts.CURVES].seconds
-    plots: dict[str, Plot] = {PLOT: (partial(_draw_curves, part=found[parts.CURVES]), 3.4)} if drawn else {}
+    plots: dict[str, Plot] = (
+        {f"{PLOT}{suffix}.png": (partial(_draw_curves, part=found[parts.CURVES]), 3.4)} if drawn else {}
+    )
     return save_document(
-        "released", "released.md", folder, plots,
-        command=command, parts=found, seeds=max(part.num_seeds for part in found.values()), released=parts,
+        "released", f"released{suffix}.md", folder, plots,
+        command=command, way=way, parts=found, seeds=max(part.num_seeds for part in found.values()), released=parts,
         own=OWN, others=OTHERS, long=LONG, drawn=DRAWN, kinds=kinds, groupings=groupings, pairs=pairs,
-        slower_families=slower_families, lost=lost, plot=PLOT if drawn else "",
+        slower_families=slower_families, lost=lost, plot=f"{PLOT}{suffix}.png" if drawn else "",
     )  # fmt: skip
 
 

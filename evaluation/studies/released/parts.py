@@ -7,27 +7,23 @@ is in it is not done again. The targets were set before anything was measured.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from envs.costs.costs import timed
 from evaluation.records.journal import records
 from evaluation.records.record import Failure, Record
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.frame import Against, Frame, family_of
-from evaluation.studies.problems import Problems, suite_problems
-from graphs.files.graph_source import graph_source
-from graphs.files.load import load_cluster, load_graph
+from evaluation.studies.problems import ConditionOptions, Problems, measured_problem, suite_problems
 from graphs.files.suites import KEPT_ASIDE
 from graphs.formats.msr import is_workload
 from graphs.foundation.engine import Workers
-from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
 
 GROUPS = 64
@@ -71,12 +67,14 @@ def budgets(part: str) -> dict[int, dict[str, int]]:
     return {**journals, FEW: first | journals[FEW]}
 
 
-def journal_of(part: str, budget: int, out: Path) -> Path:
+def journal_of(part: str, budget: int, out: Path, suffix: str = "") -> Path:
     """Where the records of a comparison are kept."""
-    return out / f"{part}-{budget}.jsonl"
+    return out / f"{part}-{budget}{suffix}.jsonl"
 
 
-def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers: Workers = 1) -> list[Failure]:
+def do_part(
+    part: str, out: Path, problems: Problems, *, suffix: str = "", seeds: int = 1, workers: Workers = 1
+) -> list[Failure]:
     """Do what the journals of a part do not hold yet; failures are tried again each time, and returned.
 
     Raises InputError if the study's folder is of another policy than the one that is released now.
@@ -84,14 +82,14 @@ def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers
     check_policy(out)
     failures: list[Failure] = []
     for budget, allowed in budgets(part).items():
-        journal, about = journal_of(part, budget, out), f"{part}, {budget} simulations"
+        journal, about = journal_of(part, budget, out, suffix), f"{part}, {budget} simulations"
         failures += compared(journal, allowed, problems, about=about, seeds=seeds, workers=workers)
     return failures
 
 
-def load_part(part: str, out: Path) -> Frame:
-    """What is done of a part. Raises InputError for a damaged journal."""
-    return part_of({n: records(journal_of(part, n, out), allowed) for n, allowed in budgets(part).items()})
+def records_of(part: str, out: Path, suffix: str = "") -> dict[int, list[Record]]:
+    """What is done of a part, by what searches may simulate. Raises InputError for a damaged journal."""
+    return {n: records(journal_of(part, n, out, suffix), allowed) for n, allowed in budgets(part).items()}
 
 
 def part_of(found: Mapping[int, Iterable[Record]], seeds: Iterable[int] = ()) -> Frame:
@@ -112,36 +110,23 @@ def is_kept_aside(problem: str) -> bool:
     return family_of(problem) in KEPT_ASIDE
 
 
-def problems_of_part(part: str, data: Path | None) -> Problems:
+def problems_of_part(part: str, data: Path | None, **timing: Unpack[ConditionOptions]) -> Problems:
     """Those of a suite, or of the profiles in a folder; none without it, which is said on stderr."""
     if part != PROFILES:
-        return suite_problems(part, GROUPS)
-    if not (problems := profile_problems(data) if data else {}):
+        return suite_problems(part, groups=GROUPS, **timing)
+    if not (problems := profile_problems(data, **timing) if data else {}):
         where = f" in {data}" if data else ""
         print(f"there are no profiles{where}: they are left out; --data names a folder of them", file=sys.stderr)
     return problems
 
 
-def profile_problems(data: Path) -> Problems:
+def profile_problems(data: Path, **timing: Unpack[ConditionOptions]) -> Problems:
     """What was measured on real machines: workloads on their own devices, layer profiles on four P100's links."""
-    given = [*_workloads(data), *_layer_profiles(data)]
-    tied = [replace(problem, graph=tie_ops(problem.graph, GROUPS)) for problem in given]
-    return {problem.name: partial(_same, problem) for problem in tied}
-
-
-def _workloads(data: Path) -> Iterator[Problem]:
-    for path in _files(data, WORKLOADS):
-        problem = graph_source(str(path)).problem if is_workload(path) else None
-        if problem is not None:
-            yield problem
-
-
-def _layer_profiles(data: Path) -> Iterator[Problem]:
-    """With the times in the files."""
-    for path in _files(data, LAYER_PROFILES):
-        if " -- " not in path.read_text(encoding="utf-8"):
-            continue  # a licence in the same folder
-        yield timed(Problem(load_graph(str(path)), load_cluster(CLUSTER)), "recorded")
+    workloads = [path for path in _files(data, WORKLOADS) if is_workload(path)]
+    layers = [path for path in _files(data, LAYER_PROFILES) if " -- " in path.read_text(encoding="utf-8")]  # no licence
+    given = [*((path, "") for path in workloads), *((path, CLUSTER) for path in layers)]
+    problems = [measured_problem(str(path), cluster, groups=GROUPS, **timing) for path, cluster in given]
+    return {problem.name: partial(_same, problem) for problem in problems}
 
 
 def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -21,7 +21,8 @@ from evaluation.records.record import Record
 from evaluation.studies.comparisons import compared
 from evaluation.studies.document import save_document
 from evaluation.studies.problems import model_problem
-from evaluation.studies.study import Study, report, run
+from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.study import report, run
 from evaluation.tables.plan_memory import DeviceMemory
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -126,7 +127,7 @@ class SplitFindings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splits(Study):
+class Splits(Simulated):
     """Place six models, and one that fits on no single device, with placers that divide ops."""
 
     name = "splits"
@@ -151,14 +152,15 @@ class Splits(Study):
             raise InputError(f"{self.folder}: no model is placed yet on {self.cluster} with a budget of {self.budget}")
         models = [Model.of(model, self._problem(model), [*done[self._name(model)].values()]) for model in whole]
         return save_document(
-            "splits", "splits.md", folder, {}, command=self.command("cluster", "budget"), found=SplitFindings(models),
+            "splits", f"splits{self.suffix}.md", folder, {}, command=self.command("cluster", "budget"),
+            found=SplitFindings(models), way=way_of_running(each.plans[OURS].record for each in models),
             placers=(*RIVALS, OURS), ours=OURS, specs=MODELS | LARGE, budget=self.budget, cluster=self.cluster,
             large=[model for model in models if not model.fits_alone],
         )  # fmt: skip
 
     @property
     def _journal(self) -> Path:
-        return self.folder / "plans.jsonl"
+        return self.folder / f"plans{self.suffix}.jsonl"
 
     @property
     def _allowed(self) -> dict[str, int]:
@@ -168,7 +170,7 @@ class Splits(Study):
         return f"{model}@{self.cluster}"
 
     def _problem(self, model: str) -> Problem:
-        return model_problem((MODELS | LARGE)[model], self.cluster, self._name(model))
+        return model_problem((MODELS | LARGE)[model], self.cluster, self._name(model), **self.timing)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,13 @@ from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate, estimate
 from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.document import save_document
-from evaluation.studies.study import Study, names_in, report, run
+from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.study import names_in, report, run
 from evaluation.studies.transfer.sets import SEEDS, ProblemsOf, sets
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
+from graphs.runtime import IDEAL
 from training.recipe import load_recipe
 from training.runs.run_folder import CONFIG
 
@@ -129,7 +131,7 @@ def table(rivals: SetPlans, policy: SetPlans) -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer(Study):
+class Transfer(Simulated):
     """Place all problems of all sets by rivals and policies."""
 
     name = "transfer"
@@ -146,8 +148,14 @@ class Transfer(Study):
     data: Path | None = None
     """The folder with the profiles; without it, they are left out."""
 
+    runtime: str = IDEAL.name
+    """How plans are run, as `placelab place --runtime` takes it; the released policy was trained for ideal."""
+    cost_model: str = "roofline"
+    """What times ops; measured times of profiles count whatever it is."""
+
     def check(self) -> None:
         """Raise InputError for options that make no sense."""
+        super().check()
         if self.split not in SEEDS:
             raise InputError(by_name.unknown("split", self.split, SEEDS))
         if min(self.count, self.searching) < 1:
@@ -157,7 +165,7 @@ class Transfer(Study):
     def do(self) -> None:
         """The rivals on every set, and then each policy."""
         judged = self._judged()
-        for name, make in sets(self.split, self.count, self.data).items():
+        for name, make in sets(self.split, self.count, self.data, **self.timing).items():
             of_set = [policy for policy, own in judged.items() if name in own]
             problems = make() if of_set else []
             for who in ["", *of_set] if problems else []:
@@ -178,13 +186,15 @@ class Transfer(Study):
         command = self.command("policies", "split", "count", "searching", **self.changed("kinds"))
         unseen = self.kinds == UNSEEN
         return save_document(
-            "transfer", f"{UNSEEN if unseen else self.split}.md", folder, {}, found=findings, unseen=unseen,
-            command=command, split=self.split, searching=self.searching, samples=SAMPLES, from_policy=FROM_POLICY,
+            "transfer", f"{UNSEEN if unseen else self.split}{self.suffix}.md", folder, {},
+            way=way_of_running(plan for each in findings.rivals for plan in each.plans),
+            found=findings, unseen=unseen, command=command,
+            split=self.split, searching=self.searching, samples=SAMPLES, from_policy=FROM_POLICY,
         )  # fmt: skip
 
     def _judged(self) -> dict[str, Mapping[str, ProblemsOf]]:
         """Of each policy, the sets that it places. Raises InputError for an unknown set."""
-        known = sets(self.split, self.count, self.data)
+        known = sets(self.split, self.count, self.data, **self.timing)
         if self.kinds == UNSEEN:
             return {policy: held_out(policy, known) for policy in by_name.specs(self.policies)}
         chosen = names_in(self.kinds, "set of problems", known) or known
@@ -202,7 +212,7 @@ class Transfer(Study):
         return [{name: 1}, {name: SAMPLES}, *searches]
 
     def _journal(self, name: str) -> Path:
-        return self.folder / f"{self.split}-{name}-{self.count}.jsonl"
+        return self.folder / f"{self.split}-{name}-{self.count}{self.suffix}.jsonl"
 
     def _done(self, name: str, who: str) -> SetPlans:
         return SetPlans(name, who, [each for own in self._allowed(who) for each in records(self._journal(name), own)])

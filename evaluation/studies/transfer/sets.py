@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
-from evaluation.studies.problems import captured, suite_problems
+from evaluation.commands.arguments import AUTO
+from evaluation.commands.problems import asked_runtime, problem_of
+from evaluation.studies.problems import ConditionOptions, suite_problems
 from evaluation.studies.released.parts import profile_problems
 from evaluation.studies.transfer.tight_memory import least_peak, with_memory_of
-from graphs.files.load import load_cluster
+from graphs.files.load import load_graph
 from graphs.files.suites import KEPT_ASIDE, P100S
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
-from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
-from graphs.runtime import IDEAL
 from training.problems.mixed_knobs import TRIES, mixed_graphs, mixed_specs
 from training.problems.random.kinds import KINDS
 from training.problems.random.random_problem import world_problems
@@ -48,29 +48,25 @@ MIXED = 8  # mixtures of each family, of which a run learns from 4: those that c
 ProblemsOf = Callable[[], list[Problem]]
 
 
-def sets(split: str, count: int, data: Path | None) -> Mapping[str, ProblemsOf]:
+def sets(split: str, count: int, data: Path | None, **timing: Unpack[ConditionOptions]) -> Mapping[str, ProblemsOf]:
     """By name what makes the problems of each set; `count` of each kind of random graphs.
 
     Profiles and suites are for reporting. The split for choices has captured models of its own instead.
     """
-    seed = SEEDS[split]
-    kinds = {kind: partial(world_problems, [kind], seed=seed, count=count) for kind in KINDS}
-    others = {
-        name: partial(world_problems, tuple(KINDS), seed=seed, count=count, settings=settings)
-        for name, settings in OTHERS.items()
-    }
+    kinds = {kind: partial(_random, split, count, kinds=(kind,), **timing) for kind in KINDS}
+    others = {name: partial(_random, split, count, settings, **timing) for name, settings in OTHERS.items()}
     hard = {
-        LARGE: partial(_large, split, count),
-        **{name: partial(_tight, split, count, factor) for name, factor in ROOMS.items()},
+        LARGE: partial(_large, split, count, **timing),
+        **{name: partial(_tight, split, count, factor, **timing) for name, factor in ROOMS.items()},
     }
     random = {**kinds, **others, **hard}
     if split == "validation":
-        return {**random, HOME: home_problems}
-    suites = {suite: partial(_captured, suite) for suite in SUITES}
-    return {**random, **suites, **({PROFILES: partial(_profiled, data)} if data else {})}
+        return {**random, HOME: partial(home_problems, **timing)}
+    suites = {suite: partial(_captured, suite, **timing) for suite in SUITES}
+    return {**random, **suites, **({PROFILES: partial(_profiled, data, **timing)} if data else {})}
 
 
-def home_problems(groups: int = GROUPS) -> list[Problem]:
+def home_problems(groups: int = GROUPS, **timing: Unpack[ConditionOptions]) -> list[Problem]:
     """Two graphs of each family that has more mixtures of knobs than it lists, on four P100 and on two.
 
     Their knobs are mixed from those of the family's training graphs. None has the edges of a test graph, and none is
@@ -84,7 +80,7 @@ def home_problems(groups: int = GROUPS) -> list[Problem]:
         graphs = mixed_graphs(family, len(P100S), generator, partial(_untrained, _trained_on(family)))
         # not strict: a family may have fewer mixtures
         for graph, cluster in zip(graphs, reversed(P100S), strict=False):
-            problems.append(Problem(tie_ops(graph, groups), load_cluster(cluster)))
+            problems.append(problem_of(graph, cluster, groups=groups, **timing))
     return problems
 
 
@@ -101,34 +97,44 @@ def _untrained(trained_on: set[str], spec: str) -> OpGraph:
     """The graph of a spec. Raises InputError for one that was trained on, so that it is passed over."""
     if spec in trained_on:
         raise InputError(f"{spec} is trained on")
-    return captured(spec)
+    return load_graph(spec)
 
 
-def _large(split: str, count: int) -> list[Problem]:
+def _random(
+    split: str, count: int, settings: World | None = None, kinds: Sequence[str] = tuple(KINDS),
+    **timing: Unpack[ConditionOptions],
+) -> list[Problem]:  # fmt: skip
+    """Random problems have times of their own, and so the ideal machine unless a runtime is named."""
+    runtime = asked_runtime(timing.get("runtime", AUTO), timing.get("order", AUTO), timing.get("host", AUTO))
+    return world_problems(kinds, seed=SEEDS[split], count=count, settings=settings, runtime=runtime)
+
+
+def _large(split: str, count: int, **timing: Unpack[ConditionOptions]) -> list[Problem]:
     """Random graphs of thousands of units, and models op by op."""
-    random = world_problems(tuple(KINDS), seed=SEEDS[split], count=count, settings=LARGE_WORLD)
-    return [*random, *(problem for problem in _models(split, OPS) if len(problem.units) > LARGE_UNITS)]
+    models = (problem for problem in _models(split, OPS, **timing) if len(problem.units) > LARGE_UNITS)
+    return [*_random(split, count, LARGE_WORLD, **timing), *models]
 
 
-def _tight(split: str, count: int, factor: float) -> list[Problem]:
+def _tight(split: str, count: int, factor: float, **timing: Unpack[ConditionOptions]) -> list[Problem]:
     """Random graphs and models, with hardly more memory than the least that a plan needs."""
-    return [with_memory_of(problem, factor * least) for problem, least in _least_peaks(split, count)]
+    found = _least_peaks(split, count, **timing)  # type: ignore[arg-type] # of a cache; the values are text
+    return [with_memory_of(problem, factor * least) for problem, least in found]
 
 
 @cache
-def _least_peaks(split: str, count: int) -> tuple[tuple[Problem, float], ...]:
+def _least_peaks(split: str, count: int, **timing: Unpack[ConditionOptions]) -> tuple[tuple[Problem, float], ...]:
     """Random graphs and models with their least peaks, bytes; several sets and all placers share the searches."""
-    random = world_problems(tuple(KINDS), seed=SEEDS[split], count=count, settings=ROOMS_WORLD)
-    return tuple((problem, least_peak(problem)) for problem in (*random, *_models(split)))
+    problems = (*_random(split, count, ROOMS_WORLD, **timing), *_models(split, **timing))
+    return tuple((problem, least_peak(problem)) for problem in problems)
 
 
-def _models(split: str, groups: int = GROUPS) -> list[Problem]:
-    return home_problems(groups) if split == "validation" else _captured(MODELS, groups)
+def _models(split: str, groups: int = GROUPS, **timing: Unpack[ConditionOptions]) -> list[Problem]:
+    return home_problems(groups, **timing) if split == "validation" else _captured(MODELS, groups, **timing)
 
 
-def _captured(suite: str, groups: int = GROUPS) -> list[Problem]:
-    return [make() for make in suite_problems(suite, groups).values()]
+def _captured(suite: str, groups: int = GROUPS, **timing: Unpack[ConditionOptions]) -> list[Problem]:
+    return [make() for make in suite_problems(suite, groups=groups, **timing).values()]
 
 
-def _profiled(data: Path) -> list[Problem]:
-    return [replace(make(), runtime=IDEAL) for make in profile_problems(data).values()]
+def _profiled(data: Path, **timing: Unpack[ConditionOptions]) -> list[Problem]:
+    return [make() for make in profile_problems(data, **timing).values()]
