@@ -1,6 +1,6 @@
 """Commands for the benchmark's maintainers.
 
-python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems
+python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems, of a runtime
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
 python -m evaluation.benchmark drift         # captures every problem again, and says what differs
 python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
@@ -23,17 +23,20 @@ from evaluation.benchmark.leaderboard import load_submissions, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.submission import SubmissionFolder
 from graphs.foundation.errors import InputError
+from graphs.runtime import IDEAL
 
 PAGE = Path("docs/leaderboard.md")
 
 app = cyclopts.App(name="python -m evaluation.benchmark", help=__doc__, result_action="return_value")
 Folder = Annotated[Path, cyclopts.Parameter(help="the folder of the frozen problems")]
+Runtime = Annotated[str, cyclopts.Parameter(help="how plans are run, as `placelab place` takes it")]
+CostModel = Annotated[str, cyclopts.Parameter(help="what ops cost, as `placelab place` takes it; or as graphs say")]
 
 
 @app.command
-def freeze(*, out: Folder = FOLDER) -> None:
+def freeze(*, out: Folder = FOLDER, runtime: Runtime = IDEAL.name, cost_model: CostModel = "") -> None:
     """Capture and write all problems, into a folder that holds none."""
-    found = freezing.freeze(out)
+    found = freezing.freeze(out, name=out.name, runtime=runtime, cost_model=cost_model)
     print(f"{len(found.index.problems)} problems in {out}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.costs.costs import cost_model_of, timed
+from envs.costs.costs import cost_model_of, load_cost_model, timed
 from envs.simulation.simulator import RULES
 from evaluation.benchmark.problem_file import (
     INDEX,
@@ -28,12 +28,14 @@ from evaluation.benchmark.suites import SUITES, Suite
 from graphs.devices.cluster_file import save_cluster
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import save_graph
+from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
+from graphs.runtime import IDEAL, runtime_of
 
 MOST_UNITS = 20_000  # of a graph that is kept in the repository
 
@@ -46,10 +48,23 @@ class Made:
     cluster: str  # a spec
     groups: Grouping
     whole_plans: bool
+    runtime: str  # a spec
+    cost_model: str  # a spec; "" for the one that follows from the graph
 
 
-def freeze(folder: Path, suites: Mapping[str, Suite] = SUITES, *, name: str = NAME) -> Benchmark:
-    """Write a benchmark. Raises InputError if another one is there, or two problems have the same name."""
+def freeze(
+    folder: Path, suites: Mapping[str, Suite] = SUITES, *, name: str = NAME, runtime: str = IDEAL.name,
+    cost_model: str = "",
+) -> Benchmark:  # fmt: skip
+    """Write a benchmark of problems with a runtime and a cost model, without one the one that follows from each graph.
+
+    Raises InputError if another one is there, for two problems of the same name, for a runtime or a cost model that
+    there is not, or that is the user's code, which files may not name, and for a cluster that the runtime does not
+    run on.
+    """
+    named_in_file(runtime_of(runtime).order.name)
+    if cost_model:
+        load_cost_model(named_in_file(cost_model))
     if (folder / INDEX).exists():
         raise InputError(f"{folder} holds a frozen benchmark, which never changes; name another folder")
     for part in ("graphs", "clusters"):
@@ -57,7 +72,7 @@ def freeze(folder: Path, suites: Mapping[str, Suite] = SUITES, *, name: str = NA
     wanted: dict[Made, list[str]] = defaultdict(list)
     for suite, kind in suites.items():
         for graph, cluster in kind.pairs():
-            wanted[Made(graph, cluster, kind.groups, kind.whole_plans)].append(suite)
+            wanted[Made(graph, cluster, kind.groups, kind.whole_plans, runtime, cost_model)].append(suite)
     names = [f"{made.graph}@{made.cluster}" for made in wanted]
     if twice := [each for each in names if names.count(each) > 1]:
         raise InputError(
@@ -81,7 +96,7 @@ def make_left_out(benchmark: Benchmark) -> list[Path]:
         frozen = next(each for each in benchmark.index.problems if each.graph == sha256)
         path = benchmark.folder / graph_path(sha256)
         if not path.exists():
-            found, _ = _write_graph(frozen.made_from[0], frozen.groups, frozen.whole_plans, benchmark.folder)
+            found, _ = _write_graph(_made(frozen), benchmark.folder)
             if found != sha256:
                 raise InputError(
                     f"{frozen.name}: captured now, its graph is not the one that was frozen; "
@@ -110,11 +125,12 @@ def drifted(benchmark: Benchmark, problems: list[FrozenProblem]) -> Iterator[str
 
 
 def _made(frozen: FrozenProblem) -> Made:
-    return Made(*frozen.made_from, frozen.groups, frozen.whole_plans)
+    runtime = runtime_of(frozen.runtime, order=frozen.order).name
+    return Made(*frozen.made_from, frozen.groups, frozen.whole_plans, runtime, frozen.cost_model)
 
 
 def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
-    graph_hash, graph = _write_graph(made.graph, made.groups, made.whole_plans, folder)
+    graph_hash, graph = _write_graph(made, folder)
     cluster = load_cluster(made.cluster)
     if not graph.precisions:  # the problem does not depend on peaks in others than single precision
         cluster = replace(cluster, devices=tuple(replace(each, flops_by_precision={}) for each in cluster.devices))
@@ -122,28 +138,35 @@ def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
     save_cluster(cluster, unfinished)
     cluster_hash = content_sha256(unfinished)
     unfinished.replace(folder / cluster_path(cluster_hash))
-    model = cost_model_of(graph)
+    model = made.cost_model or cost_model_of(graph)
+    problem = Problem(graph, cluster, runtime=runtime_of(made.runtime))
     return FrozenProblem(
         name=f"{made.graph}@{made.cluster}",
         suites=tuple(suites),
         graph=graph_hash,
         cluster=cluster_hash,
-        op_seconds=seconds_sha256(timed(Problem(graph, cluster), model)),
+        op_seconds=seconds_sha256(timed(problem, model)),
         cost_model=model,
         made_from=(made.graph, made.cluster),
         groups=made.groups,
         units=graph.num_units,
         devices=len(cluster),
+        runtime=problem.runtime.name,
         whole_plans=made.whole_plans,
     )
 
 
-@lru_cache(maxsize=1)  # problems of a graph follow one another
-def _write_graph(spec: str, groups: Grouping, with_law: bool, folder: Path) -> tuple[str, OpGraph]:
+def _write_graph(made: Made, folder: Path) -> tuple[str, OpGraph]:
     """The hash of the graph's file, which is written, and the graph."""
-    captured = load_graph(spec, groups=groups, with_law=with_law)
-    nothing = np.zeros(0)
-    graph = replace(captured, held=None, unsent_bytes=nothing, working_bytes=nothing)  # its rules know none of these
+    return _written(made.graph, made.groups, made.whole_plans, runtime_of(made.runtime) == IDEAL, folder)
+
+
+@lru_cache(maxsize=1)  # problems of a graph follow one another
+def _written(spec: str, groups: Grouping, with_law: bool, is_ideal: bool, folder: Path) -> tuple[str, OpGraph]:
+    graph = load_graph(spec, groups=groups, with_law=with_law)
+    if is_ideal:  # whose published problems were frozen before any of these was known
+        nothing = np.zeros(0)
+        graph = replace(graph, held=None, unsent_bytes=nothing, working_bytes=nothing)
     unfinished = folder / "graphs" / "unfinished.graph.json.gz"
     save_graph(graph, unfinished)
     sha256 = content_sha256(unfinished)

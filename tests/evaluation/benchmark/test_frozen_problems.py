@@ -8,13 +8,17 @@ import msgspec
 import pytest
 
 from envs.costs import costs
-from envs.simulation.simulator import RULES
+from envs.costs.costs import timed
+from envs.simulation.simulator import RULES, simulate
 from evaluation.benchmark import freezing
 from evaluation.benchmark.problem_file import INDEX, Benchmark, cluster_path, content_sha256, graph_path, suite_sha256
 from evaluation.benchmark.suites import SUITES
+from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import load_graph_file
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
+from placers.data_parallel import DataParallel
 from tests.evaluation.benchmark import tiny
 
 BENCHMARK = Benchmark.load()
@@ -75,7 +79,7 @@ def test_what_has_drifted_is_the_same_but_for_signatures(tmp_path: Path) -> None
     [sentence] = freezing.drifted(BENCHMARK, [frozen])
     assert "its graph would differ" in sentence
     (tmp_path / "graphs").mkdir()
-    now, _ = freezing._write_graph(frozen.made_from[0], frozen.groups, frozen.whole_plans, tmp_path)
+    now, _ = freezing._write_graph(freezing._made(frozen), tmp_path)
     graph = load_graph_file(tmp_path / graph_path(now))
     assert graph.fingerprint == BENCHMARK.problem(frozen).graph.fingerprint
 
@@ -85,6 +89,41 @@ def test_drift_is_said_in_a_sentence() -> None:
     [drifted] = [msgspec.structs.replace(bench.chosen("ops")[0], graph="0" * 64)]
     [sentence] = freezing.drifted(bench, [drifted])
     assert "has drifted: captured now, its graph would differ" in sentence
+
+
+def test_problems_are_frozen_with_a_runtime_and_a_cost_model(tmp_path: Path) -> None:
+    """What is read is the problem that `place` makes of the same specs, with all that its graph knows of memory."""
+    measured, spec = "roofline:efficiency=measured", tiny.plans()[0]
+    frozen = freezing.freeze(tmp_path / "new", {"plans": tiny.SUITES["plans"]}, runtime="megatron", cost_model=measured)
+    bench = Benchmark.load(tmp_path / "new")
+    assert bench.index == frozen.index
+    problem = bench.problem(bench.index.problems[0])
+    assert (problem.runtime, problem.timed_by) == (runtime_of("megatron"), measured)
+    graph = load_graph(spec[0], groups=None, with_law=True)
+    own = timed(Problem(graph, load_cluster(spec[1]), runtime=runtime_of("megatron")), measured)
+    plan = DataParallel(micro_batches=2).place(own).plan
+    found, expected = simulate(problem, plan), simulate(own, plan)
+    assert found.step_seconds == expected.step_seconds
+    assert found.peak_bytes.tolist() == expected.peak_bytes.tolist()
+    assert list(freezing.drifted(bench, list(bench.index.problems))) == []
+    (ideal,) = Benchmark.load(tiny.FOLDER).chosen("plans")
+    assert ideal.sha256 != bench.index.problems[0].sha256
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"runtime": "megatorn"}, "unknown runtime 'megatorn'; did you mean 'megatron'"),
+        ({"cost_model": "rooflin"}, "unknown cost model 'rooflin'"),
+        ({"runtime": "run:order=mine.py:build"}, "it names code, .*, and a file that is opened runs none"),
+    ],
+)
+def test_what_cannot_be_frozen_is_refused_before_anything_is(
+    asked: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        freezing.freeze(tmp_path / "new", tiny.SUITES, **asked)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_changed_graph_is_refused(copied: Path) -> None:
