@@ -24,13 +24,17 @@ def check_charts(*files: Path | str | None, inputs: Iterable[object]) -> None:
         check_extra("charts", "a drawing")
 
 
-def draw_steps(plans: Sequence[PlanLike], simulated: Sequence[SimulatedPlan], path: Path) -> None:
-    """The chart of a plan's step, or of two, called by their files if these differ."""
-    from evaluation.drawing.timeline_plots import save_steps  # with matplotlib and Bokeh, a second to import
-
+def names_of(plans: Sequence[PlanLike]) -> list[str]:
+    """What one plan, or two, are called next to each other: by their files if these differ; one alone by nothing."""
     files = [Path(plan).name.removesuffix(PLAN) if isinstance(plan, str | Path) else "" for plan in plans]
     names = [file or place for file, place in zip(files, ("first plan", "second plan"), strict=False)]
     if len(set(names)) < len(names):
         names = [f"{place}. {name}" for place, name in enumerate(names, start=1)]
-    names = names if len(names) > 1 else [""]
+    return names if len(names) > 1 else [""]
+
+
+def draw_steps(names: Sequence[str], simulated: Sequence[SimulatedPlan], path: Path) -> None:
+    """The chart of a plan's step, or of two with their names."""
+    from evaluation.drawing.timeline_plots import save_steps  # with matplotlib and Bokeh, a second to import
+
     save_steps({name: each.timeline for name, each in zip(names, simulated, strict=True)}, path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, tied_into
-from evaluation.commands.charts import PLAN, check_charts, draw_steps
+from evaluation.commands.charts import PLAN, check_charts, draw_steps, names_of
 from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
@@ -333,7 +333,8 @@ def simulate(
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` to zoom into and to ask, with memory on the same axis.
-        against: a second plan for the same graph and cluster, which the chart shows below the other, run likewise.
+        against: a second plan for the same graph and cluster, run likewise, which the chart shows below the other; its
+            step time is printed, also as it was made for if that is something else.
         splits: a chart to write of what the plan divides each weight and activation by: `*.png`, `*.svg` or `*.html`.
 
     """
@@ -342,16 +343,17 @@ def simulate(
 
     check_writable(trace, endings=TRACES, inputs=[graph, plan, cluster])
     check_charts(gantt, splits, inputs=[graph, plan, cluster, against])
-    if against is not None and gantt is None:
-        raise InputError("`against` is a second plan in a chart; name the chart, too, with `gantt=FILE`")
     plans = [plan] if against is None else [plan, against]
     saved = [read_given(each) for each in plans]  # refused here if one is damaged, before a model is captured
     options = options_for(saved, options)
     placed, *others = [simulated(graph, each, cluster, objective, options) for each in saved]
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
+    names = names_of(plans)
     if gantt is not None:
-        draw_steps(plans, [placed, *others], Path(gantt))
+        draw_steps(names, [placed, *others], Path(gantt))
+    if others:
+        placed = placed.against(others[0], names[1])
     if splits is not None:
         from evaluation.drawing.split_plots import save_split_chart  # likewise
         from evaluation.tables.split_rows import split_rows

@@ -117,6 +117,11 @@ class SimulatedPlan(Shown):
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
         return replace(self, robustness=robustness(self.problem, self.plan, seed=self.result.seed))
 
+    def against(self, other: SimulatedPlan, name: str) -> SimulatedPlan:
+        """The same, with a note on what a step takes by another plan, run likewise, and as that was made for."""
+        (said,) = other._as_made() or [f"{seconds(other.timeline.step_seconds)}."]
+        return replace(self, result=replace(self.result, notes=(*self.result.notes, f"Against {name}: {said}")))
+
     def save(self, path: Path) -> None:
         """Write the plan."""
         save_plan(self.result, self.problem, self.timeline, path)

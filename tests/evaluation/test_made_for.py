@@ -84,6 +84,23 @@ def test_a_plan_under_another_runtime_stays_one_for_the_first(tmp_path: Path) ->
     assert json.loads(other.read_text())["predicted"] is None
 
 
+def test_a_second_plan_is_run_as_the_first_and_as_it_was_made_for(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.plan.json", tmp_path / "second.plan.json"
+    mine = place(first, runtime="run").record.step_seconds
+    other = placelab.place(MODEL, cluster=CLUSTER, placer="single_device", runtime="parallelize", out=second)
+    found = again(first, against=second)
+    assert found.timeline.step_seconds == mine
+    here = again(second, runtime="run").timeline.step_seconds
+    assert here != other.timeline.step_seconds
+    assert found.record.notes == (
+        f"Against second: {seconds(here)} under `run`; the plan was made for `parallelize`, where it takes "
+        f"{seconds(other.timeline.step_seconds)}.",
+    )
+    alike = again(first, against=second, runtime="parallelize").record.notes
+    assert alike[0] == f"Against second: {seconds(other.timeline.step_seconds)}."
+    assert "the plan was made for `run`" in alike[1]  # the first one, this time
+
+
 def test_the_rule_belongs_to_the_runtime(tmp_path: Path) -> None:
     """A plan without an order of its own is run under the rule of whatever runtime runs it."""
     path = tmp_path / "a.plan.json"

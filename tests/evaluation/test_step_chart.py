@@ -15,7 +15,6 @@ from evaluation.drawing.step_boxes import Reason, StepLanes
 from evaluation.drawing.step_figure import step_chart
 from evaluation.drawing.timeline_plots import save_steps
 from graphs.formats.graph_file import save_graph
-from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.evaluation.chromium import opened
@@ -159,5 +158,3 @@ def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
     assert "What moved where" in text
     assert text.index("<h3>first</h3>") < text.index("<h3>second</h3>")
     opened(page)
-    with pytest.raises(InputError, match="`against` is a second plan in a chart"):
-        placelab.simulate(graph, plans[0], cluster="p100x2", against=plans[1])
