@@ -65,16 +65,20 @@ class Runtime:
 
 
 def default_runtime(graph: OpGraph, cluster: Cluster) -> Runtime:
-    """How plans are run, unless it is said: in the user's own loop on GPUs, by a process for each device on CPUs.
+    """How plans are run, unless it is said: in the user's own loop on GPUs, by a process for each device on CPUs."""
+    return process_runtime(cluster) if cluster.is_cpu.all() else loop_runtime(graph, cluster)
+
+
+def loop_runtime(graph: OpGraph, cluster: Cluster, *, defer: bool = False) -> Runtime:
+    """That of the user's own loop; with `defer` gradients of weights wait.
 
     There is no host where a CPU is, which runs an op in the thread that issues it, nor for a graph with measured times:
     its ops are layers, or whatever else was measured, and not what PyTorch issues.
     """
-    if cluster.is_cpu.all():
-        return process_runtime(cluster)
     measured = np.array([graph.measured_seconds, *graph.measured_on.values()])
     has_host = np.isnan(measured).all() and not cluster.is_cpu.any()
-    return runtime_of("parallelize" if has_host else "parallelize:host=none")
+    found = runtime_of("parallelize" if has_host else "parallelize:host=none")
+    return found.with_knobs(defer=str(defer).lower())
 
 
 def process_runtime(cluster: Cluster) -> Runtime:

@@ -333,8 +333,7 @@ def simulate(
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` to zoom into and to ask, with memory on the same axis.
-        against: a second plan for the same graph and cluster, run likewise, which the chart shows below the other; its
-            step time is printed, also as it was made for if that is something else.
+        against: a second plan, run likewise, for the chart, too; its step time is printed, also as it was made for.
         splits: a chart to write of what the plan divides each weight and activation by: `*.png`, `*.svg` or `*.html`.
 
     """
@@ -349,11 +348,10 @@ def simulate(
     placed, *others = [simulated(graph, each, cluster, objective, options) for each in saved]
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
-    names = names_of(plans)
     if gantt is not None:
-        draw_steps(names, [placed, *others], Path(gantt))
+        draw_steps(names_of(plans), [placed, *others], Path(gantt))
     if others:
-        placed = placed.against(others[0], names[1])
+        placed = placed.against(others[0], names_of(plans)[1])
     if splits is not None:
         from evaluation.drawing.split_plots import save_split_chart  # likewise
         from evaluation.tables.split_rows import split_rows

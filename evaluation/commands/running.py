@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from evaluation.comparing.simulated_plan import SimulatedPlan
     from graphs.op_graph import Call
     from graphs.problem import Problem
+    from graphs.runtime import Runtime
 
     Model = TypeVar("Model", bound=nn.Module)
 
@@ -65,9 +67,12 @@ def parallelize(
     from envs.placed_models.parallel import run_by_plan
 
     with code_allowed() if allow_code else nullcontext():
-        problem, decided = _given(plan, graph, cluster, batch)
+        made, decided = _given(plan, graph, cluster, batch)
+    problem = replace(made, runtime=_loop(made, defer=defer_weight_gradients))
     problem, rounded, moved = on_calls(problem, decided, model)
     run = run_by_plan(model, problem, rounded, devices, defer_weight_gradients=defer_weight_gradients)
+    if made.runtime != problem.runtime:
+        _report_way(made, problem, decided)
     if moved:
         _report(problem, decided, rounded, moved)
     return run
@@ -77,7 +82,7 @@ parallelize.__signature__ = in_full(inspect.signature(parallelize))  # type: ign
 
 
 def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int | None) -> tuple[Problem, Plan]:
-    """The problem and the plan that are meant."""
+    """The problem that a plan was made for, and the plan, that are meant."""
     from envs.files.plan_file import read_plan
     from envs.plans.placer_result import PlacerResult
     from evaluation.commands.given_plans import as_made
@@ -87,7 +92,8 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     if isinstance(plan, SimulatedPlan):
         if graph is not None or cluster or batch is not None:
             raise InputError("this plan comes with its graph and its cluster; leave out `graph`, `cluster` and `batch`")
-        return plan.problem, plan.plan
+        made_for = plan.result.made_for
+        return plan.problem if made_for is None else made_for.steps_as(plan.problem), plan.plan
     plan = as_declared("plan", plan, "PlanLike")
     if graph is None:
         raise InputError(
@@ -102,6 +108,36 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     decided = found.plan if isinstance(found, PlacerResult) else found
     decided.check(problem)
     return problem, decided
+
+
+def _loop(made: Problem, *, defer: bool) -> Runtime:
+    """How a loop runs the plan of a problem, with the costs of the host that it was made for if that was a loop."""
+    from graphs.runtime import PROGRAM, loop_runtime
+
+    if made.runtime.streams:
+        return made.runtime.with_knobs(order=PROGRAM, defer=str(defer).lower())
+    return loop_runtime(made.graph, made.cluster, defer=defer)
+
+
+def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:
+    """Say that a plan was made for another way of running it than that of a problem, and what of its gain is kept."""
+    from envs.simulation.simulator import simulate
+    from evaluation.records.formatting import ratio, seconds, share
+    from evaluation.tables.alone import fastest_alone
+
+    problems = made, problem
+    steps, alone = [simulate(each, plan).step_seconds for each in problems], [fastest_alone(each) for each in problems]
+    told = [f"a step takes {seconds(each)}" for each in steps]
+    kept = ""
+    gains = [one.seconds / step for one, step in zip(alone, steps, strict=True) if one is not None]
+    if len(gains) == len(steps):
+        told = [f"{each}, {ratio(gain)} times as fast as one device" for each, gain in zip(told, gains, strict=True)]
+        if gains[0] > 1:
+            kept = f": {share(max(gains[1] - 1, 0) / (gains[0] - 1))} of that gain"
+    _log.warning(
+        "the plan was made for `%s`, where %s; in this loop, in PyTorch's order, %s%s (simulated); `runtime='%s'` "
+        "plans for this loop", made.runtime.name, told[0], told[1], kept, problem.runtime.name,
+    )  # fmt: skip
 
 
 def _report(problem: Problem, planned: Plan, run: Plan, moved: tuple[Call, ...]) -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ import placelab
 from envs.placed_models.copies import CopyOf
 from envs.placed_models.parallel import counted_copies
 from envs.plans.plan import Plan
+from envs.simulation.simulator import simulate
+from graphs.capture.examples import example_of, with_data
 from graphs.foundation.errors import InputError
+from graphs.runtime import runtime_of
 
 ROOT = Path(__file__).resolve().parents[2]
 USERS = f"{ROOT / 'tests/fixtures/user_module.py'}:two_towers"
@@ -55,6 +59,36 @@ def test_what_place_returns_is_enough() -> None:
     assert copies
     with pytest.raises(InputError, match="comes with its graph and its cluster; leave out"):
         placelab.parallelize(two_towers(), placed, devices=TWO, cluster="p100x2")
+
+
+def test_a_plan_for_another_way_of_running_says_what_this_loop_keeps_of_its_gain(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of both ways the speed-up over one device is simulated; of the same way nothing is said."""
+    file, model = tmp_path / "mine.plan.json", "rnnlm:layers=2,steps=4,hidden=64,batch=8,vocabulary=64"
+    module = with_data(example_of(model), 0).module
+    placed = placelab.place(model, cluster="p100x2", placer="annealing", budget=50, runtime="ideal", out=file)
+    gains = []
+    for runtime in ("ideal", "parallelize"):
+        problem = replace(placed.problem, runtime=runtime_of(runtime))
+        alone = simulate(problem, Plan.of([0] * len(problem.graph))).step_seconds
+        gains.append(alone / simulate(problem, placed.plan).step_seconds)
+    assert gains[0] > gains[1] > 1
+    kept = (gains[1] - 1) / (gains[0] - 1)
+    said = rf"made for `ideal`, .* {gains[0]:.2f} times .* {gains[1]:.2f} times .*: {kept:.0%} of that gain"
+    elsewhere = placelab.simulate(model, file, cluster="p100x2", runtime="parallelize")
+    given: Any
+    for given in ({"plan": placed}, {"plan": elsewhere}, {"plan": file, "graph": model, "cluster": "p100x2"}):
+        caplog.clear()
+        placelab.parallelize(deepcopy(module), devices=TWO, **given)
+        assert re.search(said, caplog.text)
+        assert "`runtime='parallelize'` plans for this loop" in caplog.text
+    caplog.clear()
+    own = placelab.place(model, cluster="p100x2", placer="heft", host="30us")
+    placelab.parallelize(deepcopy(module), own, devices=TWO)
+    assert "made for" not in caplog.text
+    placelab.parallelize(deepcopy(module), own, devices=TWO, defer_weight_gradients=True)
+    assert "`runtime='parallelize:host=30us,defer=true'` plans for this loop" in caplog.text
 
 
 @pytest.mark.parametrize("groups", [None, 2])
