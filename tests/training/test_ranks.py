@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: 
     wanted, found = (load_file(tmp_path / run / "trainer.safetensors") for run in ("alone", "ranks"))
     assert wanted.keys() == found.keys()
     for name, value in wanted.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=rounding(name), msg=lambda text: f"{name}: {text}")
+        said = partial("{}: {}".format, name)
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=rounding(name), msg=said)
     lines = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("alone", "ranks")]
     assert len(lines[0]) == len(lines[1]) == 4
     for ours, theirs in zip(*lines, strict=True):
