@@ -176,5 +176,7 @@ def _paces(draft: Draft, sums: Sums, route: Route) -> tuple[Floats, Floats]:
     cluster, sent = draft.layout.problem.cluster, sums.bytes[:, None] * route.share
     pair = sums.device[:, route.source], sums.device[:, route.target]
     by_link = cluster.latency[pair] + sent / cluster.bandwidth[pair]
-    seconds = np.broadcast_to(collective_seconds(route.latency, sums.bytes * route.per_byte)[:, None], sent.shape)
-    return sent, np.divide(seconds, by_link, out=np.ones_like(by_link), where=by_link > 0)
+    host = draft.layout.problem.host
+    late = 0.0 if host is None else host.lateness(np.full(len(sent), sums.device.shape[1]))
+    seconds = collective_seconds(route.latency, sums.bytes * route.per_byte, late)[:, None]
+    return sent, np.divide(np.broadcast_to(seconds, sent.shape), by_link, out=np.ones_like(by_link), where=by_link > 0)

@@ -168,7 +168,7 @@ class Draft:
             pace[ops] = times
         tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
         if by_nccl:
-            set_exchange_pace(graph, given.cluster, placement, tensor, pace)
+            set_exchange_pace(graph, given, placement, tensor, pace)
         host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement)
         has_processes = host is not None and host.per_device
         collectives = collectives_of(graph, placement, stage, role, tensor) if has_processes else None

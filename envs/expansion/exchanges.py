@@ -11,15 +11,16 @@ import numpy as np
 
 from envs.expansion.nccl import collective_seconds
 from graphs.algorithms.pairs import distinct_pairs
-from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.problem import Problem
 
 
-def set_exchange_pace(graph: OpGraph, cluster: Cluster, placement: Ints, tensor: Ints, pace: Floats) -> None:
+def set_exchange_pace(graph: OpGraph, problem: Problem, placement: Ints, tensor: Ints, pace: Floats) -> None:
     """Write how many times what their links say transfers of outputs take, (ops,), where that is still 1.
 
-    `tensor`, (ops,), is equal of ops that hold parts of the same.
+    `tensor`, (ops,), is equal of ops that hold parts of the same; the problem has the devices and their host.
     """
+    cluster, host = problem.cluster, problem.host
     ends = placement[graph.edges]
     carries = ~graph.control & ~graph.has_message & (ends[:, 0] != ends[:, 1]) & (pace[graph.edges[:, 0]] == 1.0)
     sender, target = distinct_pairs(np.stack([graph.edges[carries, 0], ends[carries, 1]], axis=1))[0].T
@@ -40,7 +41,9 @@ def set_exchange_pace(graph: OpGraph, cluster: Cluster, placement: Ints, tensor:
     np.maximum.at(steps, devices[:, 0], np.bincount(of_device))
     np.maximum.at(longest, group, latency)
     taken = np.bincount(of_channel, by_link + latency)[of_channel]  # by transfers of its channel, one by one
-    times = np.divide(collective_seconds(steps * longest, busy)[group], taken, out=np.ones(len(taken)), where=taken > 0)
+    late = 0.0 if host is None else host.lateness(np.bincount(devices[:, 0], minlength=groups))
+    seconds = collective_seconds(steps * longest, busy, late)[group]
+    times = np.divide(seconds, taken, out=np.ones(len(taken)), where=taken > 0)
     pace[sender] = 0.0
     np.maximum.at(pace, sender, times)
 

@@ -69,15 +69,16 @@ def all_reduce_seconds(cluster: Cluster, devices: Sequence[int], sum_bytes: floa
     return float(collective_seconds(route.latency, np.array([sum_bytes * route.per_byte]))[0])
 
 
-def collective_seconds(latency: Floats | float, busiest: Floats) -> Floats:
+def collective_seconds(latency: Floats | float, busiest: Floats, late: Floats | float = 0.0) -> Floats:
     """(collectives,) seconds; none where links take no time.
 
-    The latency is that of the links that follow one another; the busiest channel takes the time of its bytes.
+    The latency is that of the links that follow one another; the busiest channel takes the time of its bytes. `late` is
+    for how long the others wait for the last member.
     """
     least = np.full(len(busiest), np.inf)
     for start, step, share in PROTOCOLS.values():
         least = np.minimum(least, start + np.maximum(step * latency, busiest / share))
-    found: Floats = np.where(latency + busiest > 0, least, 0.0)
+    found: Floats = np.where(latency + busiest > 0, least + late, 0.0)
     return found
 
 

@@ -18,8 +18,10 @@ from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical
 from graphs.files.load import load_cluster
+from graphs.host import Host
 from graphs.op_graph import Phase
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.envs.expansion.divided_graphs import ITEM, mlp
 from tests.envs.expansion.test_collectives import data_parallel
 from tests.envs.expansion.test_divided_bytes import columns_and_rows, moved_bytes
@@ -199,6 +201,24 @@ def test_partial_sums_of_shards_take_it_too_in_a_step_and_in_its_first_pass(devi
     of_stages = Simulator(by_stages.problem, order=by_stages.order).timeline(by_stages.placement)
     assert of_stages.step_seconds == pytest.approx(4 * alone, rel=1e-12)
     assert Latency().of_plan(problem, plan) == pytest.approx(2 * alone, rel=1e-12)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_processes_that_come_apart_wait_for_the_last_in_each_collective(devices: int) -> None:
+    """By a constant for two of them, and as much more for each doubling: in sums of shards and in sums of gradients."""
+    net = mlp([64] * 6, 256).graph
+    free, apart = np.zeros(len(net)), 1e-3
+    cluster = load_cluster(f"dgx_a100:servers=1,devices={devices}")
+    runtime = replace(IDEAL, host=Host(0.0, 0.0, 0.0, 0.0, per_device=True, apart=apart))
+    problem = Problem(replace(net, flops=free, bytes_accessed=free), cluster, "sgd", runtime=runtime)
+    everywhere, schedule = (tuple(range(devices)),) * len(net), Schedule(all_reduce="nccl")
+    divided = Plan(everywhere, schedule=schedule, split=columns_and_rows(net))
+    late = {2: 1, 4: 2, 8: 3}[devices] * apart
+    alone = all_reduce_seconds(cluster, range(devices), ITEM * 256 * 64)
+    assert simulate(problem, divided).step_seconds == pytest.approx(4 * (alone + late), rel=1e-12)
+    gradients, replicas = data_parallel(devices, kind="nccl", forward=0.0, backward=0.0, weights=1e8)
+    found = simulate(replace(gradients, cluster=cluster, runtime=runtime), replicas).step_seconds
+    assert found == pytest.approx(all_reduce_seconds(cluster, range(devices), 1e8) + late, rel=1e-12)
 
 
 @pytest.mark.parametrize("width", [64, 8192])
