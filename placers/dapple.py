@@ -9,13 +9,15 @@ else they need not, as in the paper's plans.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
-from envs.pass_orders import load_pass_order
+from envs.pass_orders import PassOrder
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.placer_result import PlacerResult
-from graphs.foundation.by_name import Named
+from envs.plans.schedule import pass_order_of
+from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
@@ -55,7 +57,11 @@ class Dapple(Named):
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise InputError(f"dapple: layers is {self.layers}; expected at least 1")
-        load_pass_order(self.order)
+        self._order.loaded()
+
+    @cached_property
+    def _order(self) -> Extension[PassOrder]:
+        return pass_order_of(self.order)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. Raises InputError for samples that cannot be divided into the micro-batches.
@@ -78,7 +84,7 @@ class Dapple(Named):
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected", shared)
             pipeline, _ = planned(chain, servers.links, DeviceSets.of(tuple(servers.sizes.tolist())), by)
         pipelined = LayerPipeline(
-            layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self.order,
+            layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self._order,
             tuple(range(len(pipeline.stages))) if self.recompute and problem.graph.is_training else (),
         )  # fmt: skip
         return pipeline_result(problem, layers, pipelined, self.name, seed, _said(pipeline, self.form) + rival)

@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduceOrDefault, Schedule
+from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduceOrDefault, Schedule, pass_order_of
 from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
 from graphs.foundation.by_name import Named, unknown
@@ -26,7 +26,7 @@ from placers.contract.whole_plans import accelerators, check_divides, most_that_
 
 ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
 ACCUMULATED = (1, 2, 4, 8, 16, 32, 64)  # numbers of micro-batches that are tried
-ONE_BY_ONE = "early_backward_a"  # with one stage: each micro-batch forward and backward before the next begins
+ONE_BY_ONE = pass_order_of("early_backward_a")  # with one stage: each micro-batch forward and backward in turn
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,18 @@ DAPPLE's plans of eight and eight devices on two servers (Fan et al. 2021, table
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.pass_orders import Ranks, load_pass_order, takes
+from envs.pass_orders import PassOrder, Ranks, takes
 from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, Schedule
-from graphs.foundation.by_name import Named
+from envs.plans.schedule import WHOLE_BATCH, Schedule, pass_order_of
+from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.op_groups.coarsening import summed
@@ -57,7 +58,11 @@ class GPipe(Named):
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise InputError(f"gpipe: replicas is {self.replicas}; expected at least 1")
-        load_pass_order(self.order)
+        self._order.loaded()
+
+    @cached_property
+    def _order(self) -> Extension[PassOrder]:
+        return pass_order_of(self.order)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. With one micro-batch and no replicas, the result is an op placement.
@@ -94,7 +99,7 @@ class GPipe(Named):
         self._check_order(graph, ranks, micro_batches)
         several = [devices[stage * self.replicas : (stage + 1) * self.replicas] for stage in range(count)]
         recompute = tuple(range(count)) if self.recompute else ()
-        schedule = Schedule(micro_batches, tuple(stages), self.order, recompute)
+        schedule = Schedule(micro_batches, tuple(stages), self._order, recompute)
         if count == micro_batches == 1 and not recompute:
             schedule = WHOLE_BATCH  # there is nothing to put in order
         return Plan(tuple(several[stage] for stage in stages), schedule=schedule)
@@ -103,15 +108,17 @@ class GPipe(Named):
         """The most micro-batches, up to `most`, that divide the samples and suit the order, if any do."""
         dividing = most_that_divide(graph, most, self.replicas)
         counts = (each for each in range(dividing, 0, -1) if graph.samples % (each * self.replicas) == 0)
-        return next((each for each in counts if takes(self.order, ranks, each)), dividing)
+        return next((each for each in counts if takes(self._order.built, ranks, each)), dividing)
 
     def _check_order(self, graph: OpGraph, ranks: Ranks, micro_batches: int) -> None:
         """Raise InputError as the order of passes, with numbers that it takes and that divide the samples, if any."""
         try:
-            load_pass_order(self.order).passes(ranks, micro_batches)
+            self._order.built.passes(ranks, micro_batches)
         except InputError as error:
             each = graph.samples // self.replicas
-            taken = [count for count in range(1, each + 1) if each % count == 0 and takes(self.order, ranks, count)]
+            taken = [
+                count for count in range(1, each + 1) if each % count == 0 and takes(self._order.built, ranks, count)
+            ]
             if not taken:
                 raise
             sentence = str(error).partition("; use ")[0]

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from envs.pass_orders import Ranks, load_pass_order, takes
+from envs.pass_orders import PassOrder, Ranks, takes
 from envs.pipelines.pipeline import ONE_F_ONE_B
 from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Schedule, Zero
-from graphs.foundation.by_name import Named
+from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Schedule, Zero, pass_order_of
+from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.op_groups.layer_names import unit_blocks
@@ -75,7 +76,7 @@ class Parallel(Named):
             if getattr(self, knob) < least:
                 raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
         Schedule(zero=self.zero)  # refused here, not after a model was captured for it
-        load_pass_order(self._order)
+        self._order.loaded()
         if self.layers:
             self._blocks_given()
 
@@ -106,9 +107,9 @@ class Parallel(Named):
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)
         return PlacerResult(plan, self.name, seed, notes=notes)
 
-    @property
-    def _order(self) -> str:
-        return self.order or (ONE_F_ONE_B if self.interleaved == 1 else "interleaved")
+    @cached_property
+    def _order(self) -> Extension[PassOrder]:
+        return pass_order_of(self.order or (ONE_F_ONE_B if self.interleaved == 1 else "interleaved"))
 
     @property
     def _stages(self) -> int:
@@ -133,9 +134,9 @@ class Parallel(Named):
         shapes: list[Ranks] = [tuple(tuple(range(place, stages, places)) for place in range(places))]
         if stages == 2 * places:
             shapes.append(tuple((place, stages - 1 - place) for place in range(places)))
-        ranks = next((each for each in shapes if takes(self._order, each, 2 * places)), shapes[0])
+        ranks = next((each for each in shapes if takes(self._order.built, each, 2 * places)), shapes[0])
         if stages > 1 or self.micro_batches > 1:
-            load_pass_order(self._order).passes(ranks, self.micro_batches)
+            self._order.built.passes(ranks, self.micro_batches)
         return [next(place for place, some in enumerate(ranks) if stage in some) for stage in range(stages)]
 
     def _stage_of_op(self, problem: Problem) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
+from envs.plans.schedule import pass_order_of
 from graphs.foundation import by_name
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
@@ -137,8 +138,8 @@ class Planner(Named):
             [PipeDream()],
             [PipeDream("printed", count, flush=True) for count in counts],
             [PipeDream("released", count, flush=True) for count in counts],
-            [GPipe(micro_batches=count, order=ONE_F_ONE_B) for count in counts],
-            [GPipe(micro_batches=count, order=ONE_F_ONE_B, recompute=True) for count in counts],
+            [GPipe(micro_batches=count, order=ONE_F_ONE_B.name) for count in counts],
+            [GPipe(micro_batches=count, order=ONE_F_ONE_B.name, recompute=True) for count in counts],
             [HumanExpert()],
         ]
 
@@ -277,10 +278,8 @@ class _Planning:
     def _possible_moves(self) -> PipelineMoves:
         graph, devices = self._problem.graph, self._proposer.devices
         apart = self._layers.weight_gradients_apart(self._problem)
-        orders = tuple(
-            order for order in by_name.built_in("envs.pass_orders")
-            if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
-        )  # fmt: skip
+        known = map(pass_order_of, by_name.built_in("envs.pass_orders") if graph.is_training else ())
+        orders = tuple(each for each in known if shapes_of(each, *ANY_SHAPE, weight_gradients_apart=apart))
         moves = PipelineMoves.of(
             devices.used, devices.kind, self._proposer.server, graph.samples, self._planner.micro_batches
         )

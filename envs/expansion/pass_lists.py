@@ -24,8 +24,8 @@ import numpy as np
 
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
-from envs.pass_orders import Passes, PassKind, Ranks, load_pass_order
-from graphs.foundation import by_name
+from envs.pass_orders import Passes, PassKind, PassOrder, Ranks
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
 
@@ -169,28 +169,27 @@ def _of_ranks(layout: Layout, ranks: Ranks) -> dict[tuple[int, ...], Ints]:
     }
 
 
-def _ordered(spec: str, ranks: Ranks, micro_batches: int) -> tuple[Ints, ...]:
+def _ordered(order: Extension[PassOrder], ranks: Ranks, micro_batches: int) -> tuple[Ints, ...]:
     """Of each rank (passes, 3) the stage, kind and micro-batch of each; a user's file is asked each time."""
-    ordered = _read if by_name.own(spec) else _remembered
-    return ordered(spec, ranks, micro_batches)
+    ordered = _read if order.file else _remembered
+    return ordered(order, ranks, micro_batches)
 
 
-def _read(spec: str, ranks: Ranks, micro_batches: int) -> tuple[Ints, ...]:
-    passes = load_pass_order(spec).passes(ranks, micro_batches)
-    numbers = _numbers(spec, passes)
+def _read(order: Extension[PassOrder], ranks: Ranks, micro_batches: int) -> tuple[Ints, ...]:
+    numbers = _numbers(order, order.built.passes(ranks, micro_batches))
     if len(numbers) != len(ranks):
         raise InputError(
-            f"the order {spec!r} has passes for {len(numbers)} ranks of {len(ranks)}; expected one tuple each"
+            f"the order {order!r} has passes for {len(numbers)} ranks of {len(ranks)}; expected one tuple each"
         )
     for stages, of_rank in zip(ranks, numbers, strict=True):
-        _check_once(spec, stages, of_rank, micro_batches)
+        _check_once(order, stages, of_rank, micro_batches)
     return numbers
 
 
 _remembered = lru_cache(maxsize=256)(_read)  # a search asks again and again
 
 
-def _numbers(spec: str, passes: Passes) -> tuple[Ints, ...]:
+def _numbers(order: Extension[PassOrder], passes: Passes) -> tuple[Ints, ...]:
     """Of each rank (passes, 3) numbers. Raises InputError for what are no passes."""
     number = {kind: index for index, kind in enumerate(KINDS)}
     try:
@@ -200,11 +199,11 @@ def _numbers(spec: str, passes: Passes) -> tuple[Ints, ...]:
         )
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise InputError(
-            f"the order {spec!r} must give a tuple of Pass(stage, kind, micro_batch) for each rank"
+            f"the order {order!r} must give a tuple of Pass(stage, kind, micro_batch) for each rank"
         ) from error
 
 
-def _check_once(spec: str, stages: tuple[int, ...], of_rank: Ints, micro_batches: int) -> None:
+def _check_once(order: Extension[PassOrder], stages: tuple[int, ...], of_rank: Ints, micro_batches: int) -> None:
     """Raise InputError unless each stage of a rank has each of its passes once."""
     runs = np.zeros((max(stages) + 1, len(KINDS), micro_batches), np.int64)
     stage, _, micro_batch = of_rank.T
@@ -212,7 +211,7 @@ def _check_once(spec: str, stages: tuple[int, ...], of_rank: Ints, micro_batches
     if len(unknown):
         at, kind, number = of_rank[unknown[0]].tolist()
         raise InputError(
-            f"the order {spec!r} runs {KINDS[kind].value}{number} of stage {at} on a device of stages {list(stages)}, "
+            f"the order {order!r} runs {KINDS[kind].value}{number} of stage {at} on a device of stages {list(stages)}, "
             f"with {micro_batches} micro-batches; it must run the passes of these stages alone"
         )
     np.add.at(runs, tuple(of_rank.T), 1)
@@ -228,6 +227,6 @@ def _check_once(spec: str, stages: tuple[int, ...], of_rank: Ints, micro_batches
             at, kind, number = np.argwhere(wrong)[0].tolist()
             which = how.format(f"{KINDS[kind].value}{number} of stage {stages[at]}")
             raise InputError(
-                f"the order {spec!r} {which}; each stage runs its forward pass, and its backward pass or both "
+                f"the order {order!r} {which}; each stage runs its forward pass, and its backward pass or both "
                 "parts of it, once for each micro-batch"
             )

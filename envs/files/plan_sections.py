@@ -91,7 +91,7 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """What `Schedule` has, but for the stages: only what differs from its defaults is written."""
 
     micro_batches: int = WHOLE_BATCH.micro_batches
-    order: str = WHOLE_BATCH.order
+    order: str = WHOLE_BATCH.order.name
     recompute: tuple[int, ...] = ()  # where the stages are not listed
     recompute_at: Recomputing = WHOLE_BATCH.recompute_at
     sharing: Sharing = WHOLE_BATCH.sharing
@@ -105,6 +105,8 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         """What is written of a schedule; None if nothing differs from the default."""
         values = {name: getattr(schedule, name) for name in cls.__struct_fields__}
         changed = {name: value for name, value in values.items() if value != getattr(WHOLE_BATCH, name)}
+        if "order" in changed:
+            changed["order"] = schedule.order.name
         return cls(**changed) if changed else None
 
     def schedule(self, stages: tuple[int, ...] = ()) -> Schedule:

@@ -20,11 +20,10 @@ from envs.gym.environment import RENDERING
 from envs.gym.pipeline_observations import PipelineObserver
 from envs.gym.pipeline_problem import Grain, PipelineProblem
 from envs.gym.problem_sampler import ProblemKeywords, ProblemSampler, ProblemSettings
-from envs.pass_orders import load_pass_order
 from envs.pipelines.construction import Actions, Construction
 from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.plan import Plan
-from envs.plans.schedule import Sharing
+from envs.plans.schedule import Sharing, pass_order_of
 from envs.prepared_problem import PreparedProblem
 from envs.rewards import Penalty, RewardFunction, load_reward
 from envs.simulation.simulator import Outcome, simulate
@@ -128,13 +127,12 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
         for what, count in [("layers", layers), *(("micro_batches", each) for each in micro_batches or [0])]:
             if count < 1:
                 raise InputError(f"{what} is {count}; expected 1 or more")
-        for order in pass_orders:
-            load_pass_order(order)
+        orders = tuple(pass_order_of(order).loaded() for order in pass_orders)
         self._sampler = ProblemSampler(problems, ProblemSettings(**settings), measured=False)
         most = self._sampler.devices
         if max_devices is not None and max_devices < most:
             raise InputError(f"max_devices is {max_devices}, but the largest cluster has {most} devices")
-        self.actions = Actions(tuple(micro_batches), tuple(pass_orders), max_devices or most, layers)
+        self.actions = Actions(tuple(micro_batches), orders, max_devices or most, layers)
         self._observer = PipelineObserver(self.actions)
         self.problems = [self._prepared(each) for each in self._sampler.problems]
         self.render_mode = settings.get("render_mode")
@@ -169,7 +167,7 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
             raise InputError(
                 f"no pipeline can be made of the {len(problem.layers)} layers of {problem.problem.graph.name!r}, whose "
                 f"step has {problem.problem.graph.samples} samples, with {self.actions.micro_batches} micro-batches "
-                f"and the orders {', '.join(self.actions.orders)}; add one micro-batch and early_backward_a"
+                f"and the orders {', '.join(map(str, self.actions.orders))}; add one micro-batch and early_backward_a"
             )
         return PipelineEpisode(index, problem, construction, self._reward, problem.start)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from graphs.foundation import by_name
@@ -59,32 +58,15 @@ class PassOrder(Protocol):
         ...
 
 
-def load_pass_order(spec: str) -> PassOrder:
-    """The order that a spec names, such as "gpipe", "early_backward_a:in_flight=4" or "my.py:build".
-
-    Raises InputError for an unknown name or knob, and for what is no order of passes.
-    """
-    is_known = isinstance(spec, str) and not by_name.own(spec)
-    return _remembered(spec) if is_known else _built(spec)
-
-
-def takes(spec: str, ranks: Ranks, micro_batches: int) -> bool:
+def takes(order: PassOrder, ranks: Ranks, micro_batches: int) -> bool:
     """Whether an order runs as many micro-batches through these stages. Raises UserCodeError as its code raises."""
     try:
-        load_pass_order(spec).passes(ranks, micro_batches)
+        order.passes(ranks, micro_batches)
     except UserCodeError:
         raise
     except InputError:
         return False
     return True
-
-
-def _built(spec: str) -> PassOrder:
-    order: PassOrder = by_name.build("envs.pass_orders", spec)
-    return order
-
-
-_remembered = lru_cache(maxsize=64)(_built)  # a search asks for every candidate; a user's file may have changed
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,11 @@ from enum import IntEnum
 
 import numpy as np
 
+from envs.pass_orders import PassOrder
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.pipelines.shapes import PipelineShape, shapes_of
-from envs.plans.schedule import Sharing
+from envs.plans.schedule import AS_READY, Sharing
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools
 
@@ -43,7 +45,7 @@ class Actions:
     """
 
     micro_batches: tuple[int, ...]
-    orders: tuple[str, ...]
+    orders: tuple[Extension[PassOrder], ...]
     devices: int  # at most
     layers: int  # at most
 
@@ -116,7 +118,7 @@ class Construction:
         self.usable = tuple(usable) or tuple(range(devices))
         self.decision = Decision.MICRO_BATCHES
         self.micro_batches = 0  # not yet decided
-        self.order = ""  # not yet decided
+        self.order = AS_READY  # not yet decided
         self.stages: list[LayerStage] = []  # those whose end is known
         self.recomputed: list[int] = []  # of these
         self.chosen: list[int] = []  # devices of the stage under way
@@ -191,7 +193,7 @@ class Construction:
         except (ValueError, IndexError):
             raise InputError(
                 f"{pipeline} cannot be made here: there are {actions.micro_batches} micro-batches, the orders "
-                f"{', '.join(actions.orders)}, and {self.layers} layers"
+                f"{', '.join(map(str, actions.orders))}, and {self.layers} layers"
             ) from None
         if self.decision == Decision.END:
             return [actions.first_end + stage.end - 1]
@@ -202,7 +204,7 @@ class Construction:
 
     # ---- what is possible ------------------------------------------------------------------------------------------
 
-    def _shapes(self, order: str, micro_batches: int) -> tuple[PipelineShape, ...]:
+    def _shapes(self, order: Extension[PassOrder], micro_batches: int) -> tuple[PipelineShape, ...]:
         apart = self.weight_gradients_apart
         return shapes_of(order, micro_batches, len(self.usable), self.layers, weight_gradients_apart=apart)
 

@@ -20,13 +20,13 @@ import numpy as np
 from envs.pipelines.layers import Layers
 from envs.plans.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, WHOLE_BATCH, Schedule, Sharing
+from envs.plans.schedule import AS_READY, WHOLE_BATCH, PassOrderField, Schedule, Sharing, pass_order_of
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
-ONE_F_ONE_B = "early_backward_a"  # DAPPLE's first order of passes: as many micro-batches in flight as stages follow
+ONE_F_ONE_B = pass_order_of("early_backward_a")  # DAPPLE's first: as many micro-batches in flight as stages follow
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class LayerPipeline:
 
     stages: tuple[LayerStage, ...]
     micro_batches: int = 1
-    order: str = ONE_F_ONE_B
-    """The spec of an order of passes (`envs.pass_orders`). A single stage without micro-batches runs what is ready."""
+    order: PassOrderField = PassOrderField(ONE_F_ONE_B)  # noqa: RUF009 - a descriptor is made once for all
+    """The order of passes (`envs.pass_orders`). A single stage without micro-batches runs what is ready."""
     recompute: tuple[int, ...] = ()
     """Stages that keep only what enters them."""
     sharing: Sharing = "split"

@@ -13,7 +13,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from envs.pass_orders import PassKind, Ranks, load_pass_order
+from envs.pass_orders import PassKind, PassOrder, Ranks
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError, UserCodeError
 
 MOST_LAPS = 4  # ours; more stages on each device than this are not offered
@@ -40,7 +41,12 @@ class PipelineShape(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def shapes_of(
-    order: str, micro_batches: int, most_ranks: int, most_stages: int, *, weight_gradients_apart: bool = True
+    order: Extension[PassOrder],
+    micro_batches: int,
+    most_ranks: int,
+    most_stages: int,
+    *,
+    weight_gradients_apart: bool = True,
 ) -> tuple[PipelineShape, ...]:
     """The shapes that an order of passes takes with a number of micro-batches.
 
@@ -54,14 +60,14 @@ def shapes_of(
             candidates = [PipelineShape(ranks, laps * ranks)] + [PipelineShape(ranks, 2 * ranks, is_v=True)] * (
                 laps == 2
             )
-            taken = (each for each in candidates if _is_taken(order, each, micro_batches, weight_gradients_apart))
+            taken = (each for each in candidates if _is_taken(order.built, each, micro_batches, weight_gradients_apart))
             found += list(islice(taken, 1))
     return tuple(found)
 
 
-def _is_taken(order: str, shape: PipelineShape, micro_batches: int, weight_gradients_apart: bool) -> bool:
+def _is_taken(order: PassOrder, shape: PipelineShape, micro_batches: int, weight_gradients_apart: bool) -> bool:
     try:
-        passes = load_pass_order(order).passes(shape.hosted, micro_batches)
+        passes = order.passes(shape.hosted, micro_batches)
     except UserCodeError:
         raise
     except InputError:

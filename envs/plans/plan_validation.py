@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.pass_orders import load_pass_order
 from envs.plans.schedule import AS_READY, Schedule
 from envs.plans.stages import Devices, device_sets, stage_edges, stages_of
 from graphs.foundation.errors import InputError
@@ -68,7 +67,7 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
             "name stages of the plan"
         )
     if schedule.order != AS_READY:
-        load_pass_order(schedule.order)
+        schedule.order.loaded()
     elif schedule.update == "micro_batch" and schedule.micro_batches > 1:
         raise InputError(
             "each micro-batch updates the weights, but devices run what is ready; name an order of passes, such as "

@@ -14,9 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from envs.pass_orders import PassOrder
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 
-AS_READY = "as_ready"  # of what is ready, devices run earlier micro-batches first, and those by the plan's order of ops
+_PASS_ORDERS = "envs.pass_orders"
+AS_READY: Extension[PassOrder] = Extension(_PASS_ORDERS, "as_ready")
+"""No order of passes: of what is ready, devices run earlier micro-batches first, and those by the plan's order of ops.
+
+It orders no passes, and cannot be built."""
 BUCKET_BYTES = float(25 * 2**20)  # of gradients that are summed up together, as in PyTorch's DistributedDataParallel
 
 Sharing = Literal["split", "turns"]
@@ -25,6 +31,27 @@ Recomputing = Literal["late", "early"]
 AllReduce = Literal["ring", "hierarchical", "direct", "nccl"]
 AllReduceOrDefault = Literal["", AllReduce]
 Zero = Literal[0, 1, 2, 3]
+
+
+def pass_order_of(what: Extension[PassOrder] | str) -> Extension[PassOrder]:
+    """The order of passes that a spec names, such as "gpipe", "early_backward_a:in_flight=4" or "my.py:build".
+
+    Raises InputError as `Extension.of`.
+    """
+    return AS_READY if what == AS_READY.name else Extension.of(_PASS_ORDERS, what)
+
+
+class PassOrderField:
+    """The field `order` of a dataclass: an order of passes, which may be given by its spec."""
+
+    def __init__(self, default: Extension[PassOrder]) -> None:
+        self._default = default
+
+    def __get__(self, holder: object | None, _: type | None = None) -> Extension[PassOrder]:
+        return self._default if holder is None else holder.__dict__["order"]
+
+    def __set__(self, holder: object, value: Extension[PassOrder] | str) -> None:
+        holder.__dict__["order"] = pass_order_of(value)
 
 
 @dataclass(frozen=True)
@@ -38,8 +65,8 @@ class Schedule:
     """Equal parts of the batch that follow one another; gradients are summed up over them."""
     stages: tuple[int, ...] = ()
     """(ops,) the stage of each op, from 0; empty: ops on the same devices are a stage (`envs.plans.stages`)."""
-    order: str = AS_READY
-    """The spec of an order of passes (`envs.pass_orders`), or `AS_READY`."""
+    order: PassOrderField = PassOrderField(AS_READY)
+    """The order of passes (`envs.pass_orders`), or `AS_READY`."""
     recompute: tuple[int, ...] = ()
     """Stages that keep only what enters them, and run their forward ops again before the backward pass."""
     recompute_at: Recomputing = "late"

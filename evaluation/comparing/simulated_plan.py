@@ -150,7 +150,7 @@ class SimulatedPlan(Shown):
             program_seconds=self.program_seconds,
             micro_batches=self.plan.schedule.micro_batches,
             replicas=self._replicas,
-            pass_order="" if self.plan.schedule.order == AS_READY else self.plan.schedule.order,
+            pass_order="" if self.plan.schedule.order == AS_READY else self.plan.schedule.order.name,
             objective=problem.objective.name,
             objective_value=value,
             samples=problem.graph.samples,

@@ -144,6 +144,9 @@ class Extension(Generic[Built]):
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return repr(self.name)
+
 
 @lru_cache(maxsize=256)
 def _built(

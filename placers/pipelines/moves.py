@@ -20,7 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
+from envs.pass_orders import PassOrder
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from graphs.foundation.by_name import Extension
 from graphs.op_graph import Ints
 from placers.pipelines.proposals import MOST_MICRO_BATCHES
 
@@ -35,7 +37,7 @@ class PipelineMoves:
     kind: tuple[tuple[int, int], ...]  # of each device of the cluster: those of equal kind are alike
     samples: int  # of a step, or 0
     micro_batches: tuple[int, ...]  # numbers of them, in ascending order
-    orders: tuple[str, ...] = ()  # of passes
+    orders: tuple[Extension[PassOrder], ...] = ()  # of passes
     recompute: bool = False  # whether stages may compute activations again
     widths: tuple[int, ...] = ()  # how many shards replicas may have; none if stages are not divided otherwise
 

@@ -14,9 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from envs.pass_orders import PassOrder
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.plans.schedule import Sharing
+from graphs.foundation.by_name import Extension
 from graphs.op_graph import Bools, Floats, Ints
 from placers.pipelines.cuts import CutFormula, StagePlaces
 from placers.pipelines.links_between import LinksBetween
@@ -95,14 +97,14 @@ class PipelineFormula:
         )  # fmt: skip
 
 
-def in_flight(order: str, sets: Sets, micro_batches: int, sharing: Sharing) -> Floats:
+def in_flight(order: Extension[PassOrder], sets: Sets, micro_batches: int, sharing: Sharing) -> Floats:
     """(stages,) micro-batches in flight at each replica of a stage; those of 1F1B for orders that are not known."""
     size = np.array([len(several) if sharing == "turns" else 1 for several in sets])
     following = np.cumsum(size[::-1])[::-1]  # places of the pipeline from each stage on
     flying = np.ceil(following / size)
-    if order == "early_backward_b":
+    if order.name == "early_backward_b":
         flying = np.ceil((2 * following - 1) / size)
-    elif order == "gpipe":
+    elif order.name == "gpipe":
         flying = np.full(len(sets), float(micro_batches))
     return np.asarray(np.minimum(flying, np.ceil(micro_batches / size)), np.float64)
 

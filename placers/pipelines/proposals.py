@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 import numpy as np
 
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
-from envs.plans.schedule import Sharing
+from envs.plans.schedule import Sharing, pass_order_of
 from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.places import Sets, rows, sequences, server_of
 from placers.pipelines.replica_counts import divided
@@ -26,9 +26,13 @@ CHANGED = 4  # of these, whose devices are moved between stages
 CHANGES = 8  # of each, at most
 NEAR = 2  # stages, between which devices move in long pipelines
 LONG = 8  # stages
-LATER = "early_backward_b"  # DAPPLE's second order: up to twice as many micro-batches in flight, which hide transfers
-INTERLEAVED = ("interleaved", "interleaved_zero_bubble", "looped_bfs")  # orders of passes, of two stages on each device
-V_SHAPED = ("zb_v", "dualpipe_v")
+LATER = pass_order_of(
+    "early_backward_b"
+)  # DAPPLE's second: up to twice as many micro-batches in flight, which hide transfers
+INTERLEAVED = tuple(
+    map(pass_order_of, ("interleaved", "interleaved_zero_bubble", "looped_bfs"))
+)  # of two stages on each device
+V_SHAPED = tuple(map(pass_order_of, ("zb_v", "dualpipe_v")))
 ALIKE = 3  # proposals of as many replicas of each stage
 FULL = 0.8  # of the memory: what is estimated to take more is proposed with recomputation, too
 

@@ -1,11 +1,14 @@
 """What every order of passes promises, whichever it is; and what is refused of a user's own."""
 
+import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
+from envs.pass_orders import Pass, Passes, PassKind, Ranks
+from envs.plans.schedule import AS_READY, Schedule, pass_order_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from tests.envs.expansion.pipelines import interleaved, own_order, v_shaped
@@ -27,7 +30,7 @@ SHAPES = (one_each, interleaved, v_shaped, lambda ranks: interleaved(ranks, 3))
 def accepted(name: str, ranks: Ranks, micro_batches: int) -> Passes | None:
     """The passes by an order, or None if it is not made for these ranks or micro-batches."""
     try:
-        return load_pass_order(name).passes(ranks, micro_batches)
+        return pass_order_of(name).built.passes(ranks, micro_batches)
     except InputError:
         return None
 
@@ -57,15 +60,15 @@ def test_every_pass_runs_once_and_none_waits_forever(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_passes_each_time_and_a_name_that_builds_it_again(name: str) -> None:
-    order = load_pass_order(name)
-    assert order == load_pass_order(str(order.name))  # type: ignore[attr-defined]
+    order = pass_order_of(name).built
+    assert order == pass_order_of(str(order.name)).built  # type: ignore[attr-defined]
     assert next(shape for shape in SHAPES if accepted(name, shape(2), 4) == accepted(name, shape(2), 4) is not None)
 
 
 @pytest.mark.parametrize("in_flight", [0, 1, 3, 20])
 @pytest.mark.parametrize("name", ["early_backward_a", "early_backward_b"])
 def test_early_backward_keeps_its_limit_of_micro_batches_in_flight(name: str, in_flight: int) -> None:
-    order = load_pass_order(f"{name}:in_flight={in_flight}")
+    order = pass_order_of(f"{name}:in_flight={in_flight}").built
     for count in RANKS:
         for micro_batches in MICRO_BATCHES:
             for stage, of_rank in enumerate(order.passes(one_each(count), micro_batches)):
@@ -78,7 +81,7 @@ def test_early_backward_keeps_its_limit_of_micro_batches_in_flight(name: str, in
 def test_equal_stages_give_the_bubble_of_a_pipeline(name: str) -> None:
     for count in RANKS:
         for micro_batches in MICRO_BATCHES:
-            passes = load_pass_order(name).passes(one_each(count), micro_batches)
+            passes = pass_order_of(name).built.passes(one_each(count), micro_batches)
             assert step_seconds(passes, 2.0, 2.0, 1.0) == (micro_batches + count - 1) * 5.0
 
 
@@ -87,7 +90,7 @@ def test_interleaving_divides_the_bubble_by_the_stages_of_a_device() -> None:
     for per_rank in (1, 2, 3):
         for count in RANKS:
             for micro_batches in (count, 2 * count, 4 * count):
-                passes = load_pass_order("interleaved").passes(interleaved(count, per_rank), micro_batches)
+                passes = pass_order_of("interleaved").built.passes(interleaved(count, per_rank), micro_batches)
                 whole = per_rank * micro_batches * 5.0
                 assert step_seconds(passes, 2.0, 2.0, 1.0) == whole + (count - 1) * 5.0
 
@@ -103,7 +106,7 @@ def test_zb_h1_has_a_third_of_the_bubble_and_the_memory_of_1f1b() -> None:
     """Qi et al., table 1: (P - 1)(F + I - W) instead of (P - 1)(F + I + W); activations of P micro-batches."""
     for count in RANKS:
         for micro_batches in range(2 * count, 17):
-            passes = load_pass_order("zb_h1").passes(one_each(count), micro_batches)
+            passes = pass_order_of("zb_h1").built.passes(one_each(count), micro_batches)
             for forward, inputs, weights in ((1.0, 1.0, 1.0), (2.0, 3.0, 1.0), (1.0, 4.0, 1.0), (3.0, 2.0, 2.0)):
                 work = micro_batches * (forward + inputs + weights)
                 bubble = (count - 1) * (forward + inputs - weights)
@@ -117,7 +120,7 @@ def test_zero_bubble_is_no_slower_than_1f1b_of_the_same_devices(name: str) -> No
     compared = 0
     for count in RANKS:
         for micro_batches in MICRO_BATCHES:
-            plain = load_pass_order("early_backward_a").passes(one_each(count), micro_batches)
+            plain = pass_order_of("early_backward_a").built.passes(one_each(count), micro_batches)
             for shape in (one_each, v_shaped, interleaved):
                 ranks = shape(count)
                 if (passes := accepted(name, ranks, micro_batches)) is not None:
@@ -133,21 +136,21 @@ def test_two_stages_per_device_leave_the_way_to_the_last_device(name: str) -> No
     for count in RANKS:
         ranks = interleaved(count) if name.startswith("inter") else v_shaped(count)
         for micro_batches in (2 * count, 4 * count):
-            passes = load_pass_order(name).passes(ranks, micro_batches)
+            passes = pass_order_of(name).built.passes(ranks, micro_batches)
             assert step_seconds(passes, 1.0, 1.0, 1.0) == 6 * micro_batches + (count - 1)
 
 
 def test_an_order_of_a_user_is_one_function(tmp_path: Path) -> None:
     spec = own_order(tmp_path, "((Pass(0, PassKind.FORWARD, 0), Pass(0, PassKind.BACKWARD, 0)),)")
-    assert load_pass_order(spec).passes(((0,),), 1) == ((Pass(0, F, 0), Pass(0, B, 0)),)
+    assert pass_order_of(spec).built.passes(((0,),), 1) == ((Pass(0, F, 0), Pass(0, B, 0)),)
     with pytest.raises(InputError, match=r"mine\.py.*ZeroDivisionError"):
-        load_pass_order(own_order(tmp_path, "1 / 0")).passes(((0,),), 1)
+        pass_order_of(own_order(tmp_path, "1 / 0")).built.passes(((0,),), 1)
 
 
 def test_what_is_no_order_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def build():\n    return 3\n")
     with pytest.raises(InputError, match="expected an order of passes, with a method `passes`, got int"):
-        load_pass_order(f"{tmp_path / 'mine.py'}:build")
+        pass_order_of(f"{tmp_path / 'mine.py'}:build").loaded()
 
 
 @pytest.mark.parametrize(
@@ -170,8 +173,22 @@ def test_what_an_order_is_not_made_for_is_refused_by_one_sentence(
     name: str, ranks: Ranks, micro_batches: int, sentence: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
-        load_pass_order(name).passes(ranks, micro_batches)
+        pass_order_of(name).built.passes(ranks, micro_batches)
 
 
 def test_a_pass_is_written_as_drawings_show_it() -> None:
     assert str(Pass(2, PassKind.INPUT_GRADIENT, 7)) == "I7"
+
+
+def test_a_schedule_takes_a_spec_and_holds_the_order_that_it_names() -> None:
+    schedule = Schedule(4, order="early_backward_a:in_flight=2")
+    assert schedule == Schedule(4, order=pass_order_of("early_backward_a:in_flight=2")) != Schedule(4, order="gpipe")
+    assert schedule.order.built == pass_order_of("early_backward_a:in_flight=2").built
+    again: Schedule = pickle.loads(pickle.dumps(schedule))
+    assert (again, hash(again)) == (schedule, hash(schedule))
+    assert eval(repr(schedule)) == schedule, "as text, as plans are written"
+    assert replace(schedule, order="as_ready").order is AS_READY is Schedule().order
+    with pytest.raises(InputError, match="unknown pass order 'gpip'; did you mean 'gpipe'"):
+        Schedule(4, order="gpip")
+    with pytest.raises(InputError, match="unknown pass order 'as_ready'"):
+        AS_READY.loaded()

@@ -189,7 +189,7 @@ def test_stages_may_be_written_by_hand(tmp_path: Path) -> None:
         ({"placement": {"": "gpu:0"}, "schedule": {"microbatches": 2}}, "schedule: unknown key 'microbatches'; did"),
         ({"placement": {"": "gpu:0"}, "schedule": {"micro_batches": 0}}, "schedule: a schedule has 0 micro-batches"),
         ({"placement": {"": "gpu:0"}, "schedule": {"bucket_bytes": -1}}, "schedule: a bucket of gradients has -1.0"),
-        ({"placement": {"": "gpu:0"}, "schedule": {"order": "gpip"}}, "a.plan.json: unknown pass order 'gpip'"),
+        ({"placement": {"": "gpu:0"}, "schedule": {"order": "gpip"}}, "schedule: unknown pass order 'gpip'"),
         ({"placement": {"": "gpu:0"}, "schedule": {"order": 1}}, "schedule.order: expected a text, got a whole"),
         ({"placement": {"": "gpu:0"}, "schedule": {"sharing": "turn"}}, "schedule.sharing: unknown value 'turn'"),
         ({}, "no entry covers op 'a'"),

@@ -7,7 +7,8 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 from torch.distributed.pipelining.stage import PipelineStage
 
-from envs.pass_orders import Pass, PassKind, Ranks, load_pass_order
+from envs.pass_orders import Pass, PassKind, Ranks
+from envs.plans.schedule import pass_order_of
 from graphs.foundation.errors import InputError
 from tests.envs.expansion.pipelines import interleaved, v_shaped
 
@@ -77,7 +78,7 @@ NAMED = {
 @pytest.mark.parametrize("schedule", NAMED)
 def test_each_rank_runs_its_passes_in_the_order_of_torch(schedule: str, ranks: int, micro_batches: int) -> None:
     name, shape, oracle = NAMED[schedule]
-    order = load_pass_order(name)
+    order = pass_order_of(name).built
     try:
         expected = oracle(schedule, ranks, micro_batches)
     except ValueError:  # torch refuses these numbers

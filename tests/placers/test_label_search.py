@@ -18,4 +18,4 @@ def test_orders_that_it_knows_stay_and_others_become_one_forward_one_backward(or
     layers = len(view.work) - 1
     one = LayerPipeline((LayerStage(0, 1, (1,)), LayerStage(1, layers, (2,))), micro_batches=4, order=order)
     assert 4 in MICRO_BATCHES
-    assert [(each.order, each.micro_batches) for each in _possible(view, one)] == [(nearest, 4)]
+    assert [(each.order.name, each.micro_batches) for each in _possible(view, one)] == [(nearest, 4)]

@@ -126,7 +126,7 @@ def test_gpipe_puts_four_micro_batches_per_stage_through_balanced_stages() -> No
     problem = chain.problem(servers(2))
     plan = GPipe().place(problem).plan
     assert plan.schedule.micro_batches == 8
-    assert plan.schedule.order == "gpipe"
+    assert plan.schedule.order.name == "gpipe"
     assert plan.placement.tolist() == list(plan.schedule.stages)
     assert [plan.schedule.stages[op] for op in range(4)] == [0, 0, 1, 1]
     assert simulate(problem, plan).step_seconds == pytest.approx((8 + 2 - 1) * 2 * (1 + 2))

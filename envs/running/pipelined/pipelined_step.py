@@ -147,7 +147,7 @@ class PipelinedStep:
                 ) for number in hosted
             ]  # fmt: skip
             self._schedule = schedule_of(
-                plan.schedule.order, rows, self._micro_batches, list(self._stages), group_rank
+                plan.schedule.order.name, rows, self._micro_batches, list(self._stages), group_rank
             )  # fmt: skip
 
     def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:

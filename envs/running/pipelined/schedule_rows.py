@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
-from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
+from envs.pass_orders import Pass, Passes, PassKind, Ranks
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.pipelines.grain.stage_grain import BACKWARD, FORWARD, GRADIENT, KINDS
 from envs.plans.plan import Plan
@@ -67,7 +67,7 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
         )
     if plan.schedule.order == AS_READY:
         return ScheduleRows(ranks, devices, _as_simulated(problem, plan, ranks, devices))
-    passes = load_pass_order(plan.schedule.order).passes(ranks, plan.schedule.micro_batches)
+    passes = plan.schedule.order.built.passes(ranks, plan.schedule.micro_batches)
     return ScheduleRows(ranks, devices, passes)
 
 

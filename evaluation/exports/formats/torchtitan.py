@@ -21,5 +21,5 @@ def write(keys: ModuleKeys) -> Written:
     Raises InputError for stages that are on other ranks than torchtitan puts them on.
     """
     row = LayerRow.of(keys, "torchtitan")
-    row.shape("torchtitan", several=True, is_v=keys.plan.schedule.order.partition(":")[0] in V)
+    row.shape("torchtitan", several=True, is_v=keys.plan.schedule.order.name.partition(":")[0] in V)
     return row.written(json.dumps(row.parts))

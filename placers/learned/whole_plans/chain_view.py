@@ -14,7 +14,7 @@ from envs.expansion.servers import by_server
 from envs.gym.pipeline_problem import PipelineProblem
 from envs.pipelines.construction import Actions, Construction
 from envs.pipelines.layers import sums_before
-from envs.plans.schedule import Sharing
+from envs.plans.schedule import Sharing, pass_order_of
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
@@ -23,7 +23,9 @@ from placers.contract.whole_plans import accelerators, why_placements_only
 from placers.pipelines.pipeline_formula import PipelineFormula
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-PASS_ORDERS = ("early_backward_a", "early_backward_b", "gpipe", "zb_h1", "interleaved", "zb_v")
+PASS_ORDERS = tuple(
+    map(pass_order_of, ("early_backward_a", "early_backward_b", "gpipe", "zb_h1", "interleaved", "zb_v"))
+)
 LAYERS = 64  # units of a graph are joined until there are at most LAYERS
 SHARING: Sharing = "split"
 

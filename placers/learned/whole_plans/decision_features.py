@@ -236,7 +236,7 @@ class ProblemContext:
         free = len(construction.free)
         is_last = construction.begin == len(view.work) - 1
         flying = 1 if is_last else min(construction.micro_batches, 1 + max(free, 1))
-        if construction.order == "gpipe":
+        if construction.order.name == "gpipe":
             flying = construction.micro_batches
         room = float(view.memory[list(stage.devices)].min())
         is_again = (actions == construction.actions.recompute).astype(float)

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from envs.expansion.expanded import Role
-from envs.pass_orders import Ranks
+from envs.pass_orders import PassOrder, Ranks
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
 from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster, Device
+from graphs.foundation.by_name import Extension
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 
@@ -87,7 +88,7 @@ class Pipeline:
 
     def plan(
         self,
-        order: str = AS_READY,
+        order: Extension[PassOrder] | str = AS_READY,
         *,
         ranks: Ranks = (),
         replicas: int | Sequence[int] = 1,

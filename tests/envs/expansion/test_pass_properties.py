@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.expansion.expanded import Role
-from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
+from envs.pass_orders import Pass, Passes, PassKind, Ranks
 from envs.plans.plan import Plan
+from envs.plans.schedule import pass_order_of
 from envs.simulation.simulator import simulate
 from graphs.op_graph import Phase
 from graphs.problem import Problem
@@ -64,7 +65,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 def ordered(case: Case) -> Passes:
     """The passes of each rank; replicas in turns are places of a longer pipeline, of which a rank has the first's."""
-    order, micro_batches = load_pass_order(case.order), case.plan.schedule.micro_batches
+    order, micro_batches = pass_order_of(case.order).built, case.plan.schedule.micro_batches
     if case.plan.schedule.sharing == "split" or any(len(stages) > 1 for stages in case.ranks):
         return order.passes(case.ranks, micro_batches)
     replicas = [len(case.plan.devices[stage]) for (stage,) in case.ranks]

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from envs.pipelines.construction import Actions, Construction, Decision
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.pipelines.shapes import PipelineShape, shapes_of
+from envs.plans.schedule import pass_order_of
 from graphs.foundation.errors import InputError
 
 ORDERS = ("early_backward_a", "gpipe", "zb_h1", "interleaved", "zb_v", "dualpipe_v")
-ACTIONS = Actions((1, 2, 4), ORDERS, devices=4, layers=7)
+ACTIONS = Actions((1, 2, 4), tuple(map(pass_order_of, ORDERS)), devices=4, layers=7)
 
 
 def names(actions: Actions, taken: list[int]) -> list[str]:
@@ -59,10 +60,10 @@ def cut(count: int, parts: int) -> st.SearchStrategy[list[int]]:
 @st.composite
 def pipelines(draw: st.DrawFn, layers: int = 7, devices: int = 4) -> LayerPipeline:
     """Any pipeline of the space that `ACTIONS` span, of a step with an unknown number of samples."""
-    order, micro_batches = draw(st.sampled_from(ORDERS)), draw(st.sampled_from((1, 2, 4)))
+    order, micro_batches = pass_order_of(draw(st.sampled_from(ORDERS))), draw(st.sampled_from((1, 2, 4)))
     shapes = shapes_of(order, micro_batches, devices, layers)
     if not shapes:
-        order = "gpipe"
+        order = pass_order_of("gpipe")
         shapes = shapes_of(order, micro_batches, devices, layers)
     shape = draw(st.sampled_from(shapes))
     shuffled = draw(st.permutations(range(devices)))
@@ -105,7 +106,7 @@ def every_end(construction: Construction, taken: tuple[int, ...] = ()) -> Iterat
 
 @pytest.mark.parametrize("samples", [0, 4, 6])
 def test_what_can_be_made_is_every_pipeline_by_brute_force(samples: int) -> None:
-    orders = ("early_backward_a", "interleaved", "zb_v")
+    orders = tuple(map(pass_order_of, ("early_backward_a", "interleaved", "zb_v")))
     actions = Actions((1, 4), orders, devices=3, layers=4)
     start = Construction(actions, layers=4, devices=3, samples=samples, is_training=False)
     found = {made.pipeline for made in every_end(start)}
@@ -119,8 +120,8 @@ def test_what_can_be_made_is_every_pipeline_by_brute_force(samples: int) -> None
             PipelineShape(ranks, 3 * ranks),
             PipelineShape(ranks, 4 * ranks),
         ):
-            expected |= set(every_one(shape, order, micro_batches, samples))
-        expected |= set(every_one(PipelineShape(ranks, 2 * ranks, is_v=True), order, micro_batches, samples))
+            expected |= set(every_one(shape, order.name, micro_batches, samples))
+        expected |= set(every_one(PipelineShape(ranks, 2 * ranks, is_v=True), order.name, micro_batches, samples))
     assert found == expected
 
 

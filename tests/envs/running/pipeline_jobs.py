@@ -71,7 +71,7 @@ class Case:
 
     model: str
     ranks: Ranks
-    order: str = AS_READY
+    order: str = AS_READY.name
     micro_batches: int = 4
     replicas: int = 1
     recompute: tuple[int, ...] = ()

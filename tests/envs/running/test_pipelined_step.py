@@ -39,7 +39,7 @@ def random_case(seed: int) -> Case:
     hosted = sorted(tuple(np.flatnonzero(rank_of == rank).tolist()) for rank in range(ranks))
     replicas = 2 if ranks <= 2 and seed % 2 else 1
     return Case(
-        str(random.choice(["gpt", "conv", "experts"])), tuple(hosted), str(random.choice([AS_READY, "gpipe"])),
+        str(random.choice(["gpt", "conv", "experts"])), tuple(hosted), str(random.choice([AS_READY.name, "gpipe"])),
         int(random.choice([1, 2])), replicas, tuple(np.flatnonzero(random.random(len(rank_of)) < 0.2).tolist()),
         devices=tuple(random.permutation(ranks * replicas).tolist()),
     )  # fmt: skip

@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules
 
-from envs.pass_orders import Ranks
+from envs.pass_orders import PassOrder, Ranks
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Schedule
 from envs.running.pipelined.schedule_rows import schedule_rows
 from envs.running.pipelined.torch_schedules import schedule_of
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 
 
-def rows_of(pipeline: Pipeline, order: str, ranks: Ranks = ()) -> list[str]:
+def rows_of(pipeline: Pipeline, order: Extension[PassOrder] | str, ranks: Ranks = ()) -> list[str]:
     rows = schedule_rows(pipeline.problem(), pipeline.plan(order, ranks=ranks)).rows()
     return [" ".join(row) for row in rows]
 
@@ -60,7 +61,7 @@ def test_stages_that_overlap_belong_to_no_rank() -> None:
 
 
 SHAPES: dict[str, tuple[Callable[[int], Ranks], int]] = {  # ranks by how many there are, and stages on each
-    AS_READY: (lambda ranks: (), 1), "gpipe": (lambda ranks: (), 1), "early_backward_a": (lambda ranks: (), 1),
+    AS_READY.name: (lambda ranks: (), 1), "gpipe": (lambda ranks: (), 1), "early_backward_a": (lambda ranks: (), 1),
     "early_backward_b": (lambda ranks: (), 1), "zb_h1": (lambda ranks: (), 1), "interleaved": (interleaved, 2),
     "looped_bfs": (interleaved, 2), "zb_v": (v_shaped, 2),
 }  # fmt: skip

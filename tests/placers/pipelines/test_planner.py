@@ -159,7 +159,7 @@ def every_pipeline(layers: int, speeds: list[float]) -> Iterator[LayerPipeline]:
                 ends = zip((0, *cuts), (*cuts, layers), sets, strict=True)
                 pipeline = LayerPipeline(tuple(LayerStage(*each) for each in ends), 4)
                 yield pipeline
-                yield replace(pipeline, order="early_backward_b")
+                yield replace(pipeline, order=LATER)
 
 
 def test_notes_say_who_won_and_by_how_much() -> None:
