@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from evaluation.commands.arguments import AUTO
 from evaluation.commands.problems import asked_runtime, check_cost_model
 from evaluation.records.record import Record
+from evaluation.studies.document import Plot, save_document
 from evaluation.studies.problems import ConditionOptions
 from evaluation.studies.study import Study
 from graphs.transforms.mixed_precision import precision_named
@@ -60,6 +62,19 @@ class Simulated(Study):
     def command(self, *names: str, **others: object) -> str:
         """As of every study, with the knobs that are changed."""
         return super().command(*names, **others, **self.changed(*KNOBS))
+
+    def written(
+        self, folder: Path, records: Iterable[Record], *, painted: Plot | None = None, name: str = "", **context: object
+    ) -> Path:
+        """Write the document, under a name that is the study's if none is given, and its plot, as `save_document`.
+
+        The `records` say how plans are run; the template has that as `way`, and the plot as `plot`.
+        """
+        stem = f"{name or self.name}{self.suffix}"
+        plot = f"{stem}.png"
+        plots = {plot: painted} if painted else {}
+        way = way_of_running(records)
+        return save_document(self.name, f"{stem}.md", folder, plots, way=way, plot=plot, **context)
 
 
 def way_of_running(records: Iterable[Record]) -> str:

@@ -22,9 +22,8 @@ from evaluation.records.journal import records
 from evaluation.records.record import Record
 from evaluation.records.statistics import geometric_mean
 from evaluation.studies.comparisons import compared
-from evaluation.studies.document import save_document
 from evaluation.studies.problems import model_problem
-from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import report, run
 from graphs.foundation.errors import InputError
 
@@ -120,10 +119,8 @@ class PlanKinds(Simulated):
         found = KindFindings([case._replace(plans=plans) for case, plans in done.items() if plans])
         if not found.cases:
             raise InputError(f"{self.folder}: no problem is measured yet with a budget of {self.budget}")
-        return save_document(
-            "plan_kinds", f"plan_kinds{self.suffix}.md", folder,
-            {f"plan_kinds{self.suffix}.png": (partial(_panels, found=found), 5.4)}, suffix=self.suffix,
-            way=way_of_running(plan for case in found.cases for plan in case.plans),
+        return self.written(
+            folder, (plan for case in found.cases for plan in case.plans), painted=(partial(_panels, found=found), 5.4),
             command=self.command("budget"), found=found, kinds=KINDS, models=MODELS, clusters=CLUSTERS, groups=GROUPS,
             equal=EQUAL, budget=self.budget,
             cases=sorted(found.cases, key=lambda case: (case.cluster, list(MODELS).index(case.model), case.devices)),

@@ -22,9 +22,8 @@ from evaluation.records.journal import records
 from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate, estimate, geometric_mean
 from evaluation.studies.comparisons import compared
-from evaluation.studies.document import save_document
 from evaluation.studies.problems import ConditionOptions, Problems, measured_problem, model_problem
-from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import report, run
 from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
@@ -161,10 +160,8 @@ class Planners(Simulated):
         found = PlannerFindings(cases, {name: each.step_seconds for (name, _), each in longer.items()})
         sources = [source for source in SOURCES if any(case.source == source for case in cases)]
         options = {"data": "FOLDER"} if PROFILED in sources else {}
-        return save_document(
-            "planners", f"planners{self.suffix}.md", folder,
-            {f"planners{self.suffix}.png": (partial(_bars, found=found), 5.6)}, suffix=self.suffix,
-            way=way_of_running(case.ours for case in cases),
+        return self.written(
+            folder, (case.ours for case in cases), painted=(partial(_bars, found=found), 5.6),
             command=self.command(**options, budget=self.budget), found=found, rivals=RIVALS, sources=sources,
             profiles=PROFILES, models=MODELS, clusters=CLUSTERS, close=CLOSE, longer=LONGER, budget=self.budget,
         )  # fmt: skip

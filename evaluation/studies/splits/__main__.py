@@ -19,9 +19,8 @@ from envs.timelines.timeline import Timeline
 from evaluation.records.journal import JournalEntry, plans
 from evaluation.records.record import Record
 from evaluation.studies.comparisons import compared
-from evaluation.studies.document import save_document
 from evaluation.studies.problems import model_problem
-from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import report, run
 from evaluation.tables.plan_memory import DeviceMemory
 from graphs.foundation.errors import InputError
@@ -151,9 +150,9 @@ class Splits(Simulated):
         if not whole:
             raise InputError(f"{self.folder}: no model is placed yet on {self.cluster} with a budget of {self.budget}")
         models = [Model.of(model, self._problem(model), [*done[self._name(model)].values()]) for model in whole]
-        return save_document(
-            "splits", f"splits{self.suffix}.md", folder, {}, command=self.command("cluster", "budget"),
-            found=SplitFindings(models), way=way_of_running(each.plans[OURS].record for each in models),
+        return self.written(
+            folder, (each.plans[OURS].record for each in models), command=self.command("cluster", "budget"),
+            found=SplitFindings(models),
             placers=(*RIVALS, OURS), ours=OURS, specs=MODELS | LARGE, budget=self.budget, cluster=self.cluster,
             large=[model for model in models if not model.fits_alone],
         )  # fmt: skip

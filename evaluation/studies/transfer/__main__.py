@@ -23,8 +23,7 @@ from evaluation.records.provenance import policy_folder
 from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate, estimate
 from evaluation.studies.cheap_placers import CHEAP
-from evaluation.studies.document import save_document
-from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import names_in, report, run
 from evaluation.studies.transfer.sets import SEEDS, ProblemsOf, sets
 from graphs.foundation import by_name
@@ -185,9 +184,8 @@ class Transfer(Simulated):
             raise InputError(f"{self.folder}: no set of split {self.split!r} is done yet")
         command = self.command("policies", "split", "count", "searching", **self.changed("kinds"))
         unseen = self.kinds == UNSEEN
-        return save_document(
-            "transfer", f"{UNSEEN if unseen else self.split}{self.suffix}.md", folder, {},
-            way=way_of_running(plan for each in findings.rivals for plan in each.plans),
+        return self.written(
+            folder, (plan for each in findings.rivals for plan in each.plans), name=UNSEEN if unseen else self.split,
             found=findings, unseen=unseen, command=command,
             split=self.split, searching=self.searching, samples=SAMPLES, from_policy=FROM_POLICY,
         )  # fmt: skip
