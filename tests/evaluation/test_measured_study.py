@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from envs.costs.efficiency_file import load_efficiencies
 from evaluation.studies.measured import __main__ as measured
 from evaluation.studies.measured.__main__ import Measured
 from evaluation.studies.measured.findings import Asked, Compared, VariantFindings, all_reduce_table
 from evaluation.studies.measured.models import model_of
 from evaluation.studies.measured.predictions import Prediction, Predictions, all_reduce, together
-from evaluation.studies.measured.questions import cluster_file, question, runtime, why_not
+from evaluation.studies.measured.questions import cluster_file, efficiency_file, question, runtime, why_not
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
 from evaluation.studies.measured.variants import VARIANTS, Variant
 from graphs.cluster import GIB
@@ -53,6 +54,18 @@ def test_a_plan_is_said_by_its_degrees_and_blocks_do_not_count_embedding_and_hea
     interleaved = row(pp=2, vp=2, gpus=2, micro_batches=4, schedule="interleaved 1f1b")
     assert question(interleaved).placer == "parallel:dp=1,pp=2,micro_batches=4,interleaved=2,order=interleaved"
     assert not question(row(phase="forward")).training
+
+
+def test_a_kernel_of_attention_that_is_named_has_its_own_share_of_the_peak(tmp_path: Path) -> None:
+    assert question(row(attention="flash (SDPA)")).attention == 0.0
+    share = question(row(attention="flash (triton), learned positions")).attention
+    assert 0.25 <= share <= 0.4  # of FlashAttention on A100 (Dao 2024)
+    of, measured = load_efficiencies(str(efficiency_file(share, tmp_path))), load_efficiencies("measured")
+    kinds = ["aten.scaled_dot_product_attention", "aten.scaled_dot_product_attention.causal", "aten.mm"]
+    assert of.of(kinds, "a100-40gb-pcie").arithmetic.tolist() == [share, 2 * share, 0.78]
+    on_h100 = of.of(kinds, "h100").arithmetic.tolist()
+    assert on_h100 == pytest.approx([0.35 / 0.62 * share, 0.35 / 0.31 * share, 0.79])
+    assert of.measured_as() == measured.measured_as()
 
 
 def test_steps_of_vtrain_on_one_server_run_without_recomputation() -> None:

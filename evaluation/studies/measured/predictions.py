@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from envs.simulation.step_shares import StepShares
 from evaluation.commands.graph_verbs import place
-from evaluation.studies.measured.questions import cluster_file, question, runtime
+from evaluation.studies.measured.questions import cluster_file, efficiency_file, question, runtime
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row
-from evaluation.studies.measured.variants import Variant
+from evaluation.studies.measured.variants import MEASURED, Variant
 from graphs.files.graph_source import graph_source
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
@@ -98,7 +98,9 @@ def _predicted(row: Row, variant: Variant, folder: Path) -> Prediction:
     try:
         graph = _graph(of.model, of.precision, of.training, row.micro_batches * row.dp > 1)
         placer = of.placer.replace("parallel:", f"parallel:all_reduce={variant.all_reduce},")
-        how = {**variant.place, "runtime": runtime(row)} if variant.as_run else variant.place
+        how = {**variant.place, "runtime": runtime(row)} if variant.as_run else dict(variant.place)
+        if of.attention and how["cost_model"] == MEASURED["cost_model"]:
+            how["cost_model"] = f"roofline:efficiency={efficiency_file(of.attention, folder)}"
         placed = place(
             graph, cluster=cluster_file(row, variant, folder), placer=placer, budget=0, groups=None,
             optimizer=of.optimizer, **how,

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from envs.costs.efficiency_file import load_efficiencies, save_efficiencies
 from evaluation.studies.measured.models import CHAINS, FAMILIES, model_of
 from evaluation.studies.measured.rows import FITTED, Row
 from evaluation.studies.measured.variants import Variant
@@ -42,6 +44,8 @@ OF_SERVERS = {"NVLink3": ("infiniband200", "device"), "NVLink4": ("infiniband400
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam", "decoupled": "adam",
               "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "mxfp8": "fp8"}  # MXFP8 has the same peak
+TRITON = 0.33  # FlashAttention's share of an A100's peak, of which Triton's kernel is a copy: 0.25 to 0.4 (Dao 2024)
+ON_H100 = 0.35 / 0.62  # of its share on A100, as of FlashAttention-2: 0.5 to 0.73 there, 0.35 here (Shah et al. 2024)
 ZEROS = {"FSDP": 3}  # stages of ZeRO that sources name otherwise
 ORDERS = {"gpipe": "gpipe", "1f1b": "early_backward_a", "interleaved 1f1b": "interleaved"}
 
@@ -63,6 +67,7 @@ class Question:
     placer: str
     optimizer: str
     training: bool
+    attention: float = 0.0  # of the peak of an A100 that its kernel reaches, where the source names one
 
 
 def why_not(row: Row) -> str:
@@ -94,7 +99,8 @@ def _reasons(row: Row) -> Iterator[str]:
 def question(row: Row) -> Question:
     """Of a row for which there is no reason not to."""
     model, optimizer = f"{model_of(row)},batch={row.global_batch}", OPTIMIZERS.get(_first(row.optimizer), "sgd")
-    return Question(model, _precision(row), _placer(row), optimizer, row.phase != "forward")
+    attention = TRITON if "triton" in row.attention else 0.0
+    return Question(model, _precision(row), _placer(row), optimizer, row.phase != "forward", attention)
 
 
 def runtime(row: Row) -> str:
@@ -160,6 +166,24 @@ def _blocks(row: Row) -> str:
         return ""
     counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
     return "" if len(set(counts)) == 1 else "+".join(map(str, counts))
+
+
+# ---- kernels of attention --------------------------------------------------------------------------------------------
+
+
+def efficiency_file(share: float, folder: Path) -> Path:
+    """The measured efficiencies with attention of another kernel, which reaches this share of an A100's peak."""
+    measured, file = load_efficiencies("measured"), folder / f"attention-{share}.toml"
+    counted = {"attention": share, "causal-attention": 2 * share}  # the latter as all pairs, of which half are computed
+    classes = [
+        replace(each, arithmetic=counted[each.name], half=0.0) if each.name in counted else each
+        for each in measured.classes
+    ]
+    h100 = measured.gpus["h100"]
+    own = {name: replace(h100.classes[name], arithmetic=each * ON_H100, half=0.0) for name, each in counted.items()}
+    gpus = measured.gpus | {"h100": replace(h100, classes=h100.classes | own)}
+    save_efficiencies(replace(measured, classes=classes, gpus=gpus), file)
+    return file
 
 
 # ---- clusters --------------------------------------------------------------------------------------------------------
