@@ -23,6 +23,7 @@ from envs.running.adam import Adam
 from envs.running.clock import finish
 from envs.running.processes import Process
 from graphs.capture.examples import example_of, with_data
+from graphs.capture.nested import with_tensors
 from graphs.files.load import load_graph
 from graphs.host import HOSTS, SECONDS, Host
 from graphs.op_graph import Floats, Phase
@@ -44,8 +45,10 @@ class EagerStep:
 
     def __init__(self, model: str, device: torch.device) -> None:
         example = with_data(example_of(model), 0, str(device))
-        self._call: Callable[[], Tensor] = partial(example.module, *example.args, **example.kwargs)
-        self.weights = list(example.module.parameters())
+        module = example.module.to(device)  # what had data before it was drawn may be on a processor
+        args, kwargs = with_tensors((example.args, example.kwargs), lambda given: given.to(device))
+        self._call: Callable[[], Tensor] = partial(module, *args, **kwargs)
+        self.weights = list(module.parameters())
         self._optimizer = Adam().optimizer(self.weights)
         self._loss = torch.zeros(0)
 
