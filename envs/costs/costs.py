@@ -20,7 +20,7 @@ from graphs.problem import Problem
 
 BY_LINKS = "recorded:otherwise=roofline"  # also the name of what times messages by links
 MEASURED_SHARES = "roofline:efficiency=measured"
-AUTO = "auto"  # the cost model that follows from the graph
+AUTO = "auto"  # the cost model of the verbs and environments, unless one is named
 LONGEST = 1e30  # seconds of an op; sums of such times are still finite
 FORBIDDEN_FACTOR = 1e3  # an op on a device that the graph forbids takes all work together, times this
 
@@ -66,12 +66,18 @@ def unit_seconds(problem: Problem) -> Floats:
     return problem.units.summed(costs_of(problem).busy_seconds(problem))
 
 
-def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
+def timed(problem: Problem, what: CostModel | str | None = None) -> Problem:
     """The problem with what its ops cost by a cost model, given as an object or as text.
 
-    `AUTO` is the one that follows from the graph. Raises InputError as `costs_of` does, and if all ops take no time.
+    Unless one is given, it is the one that follows from the graph (`cost_model_of`), as in `costs_of`. `AUTO` is that
+    of the verbs and environments: a problem that has times keeps them, and on clusters with GPUs the roofline is at the
+    shares of their peaks that were measured. Raises InputError as `costs_of` does, and if all ops take no time.
     """
-    spec = cost_model_of(problem.graph) if what == AUTO else what
+    if what == AUTO and problem.op_seconds is not None:
+        return problem
+    spec = cost_model_of(problem.graph) if what is None or what == AUTO else what
+    if what == AUTO and spec == "roofline" and not problem.cluster.is_cpu.all():
+        spec = MEASURED_SHARES
     costs = costs_by(problem, load_cost_model(spec))
     if not costs.op_seconds.any():
         raise InputError(
@@ -110,16 +116,6 @@ def cost_model_of(graph: OpGraph) -> str:
         f"{counted.sum()}; say which count: `cost_model='recorded'` for the measured times, "
         "recorded:otherwise=roofline to time the other ops by FLOPs and bytes, or roofline for those alone"
     )
-
-
-def default_cost_model(problem: Problem) -> str:
-    """The cost model of the verbs and environments, unless one is named.
-
-    It is the one that follows from the graph but, for the roofline on clusters with GPUs, at the shares of their peaks
-    that were measured. Raises InputError as `cost_model_of`.
-    """
-    found = cost_model_of(problem.graph)
-    return MEASURED_SHARES if found == "roofline" and not problem.cluster.is_cpu.all() else found
 
 
 def _checked(problem: Problem, costs: Costs) -> Costs:

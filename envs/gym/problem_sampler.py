@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from envs.costs.costs import AUTO, CostModel, default_cost_model, timed
+from envs.costs.costs import AUTO, CostModel, timed
 from envs.prepared_problem import PreparedProblem
 from graphs.cluster import Cluster
 from graphs.files.load import load_cluster, load_graph
@@ -113,7 +113,7 @@ class ProblemSampler:
         first, model = self.problems[0].problem, self._settings.cost_model
         problem = Problem(graph, first.cluster, first.optimizer, runtime=first.runtime)
         is_named = self._settings.graph is not None
-        return -1, PreparedProblem(timed(problem, model or (default_cost_model(problem) if is_named else AUTO)))
+        return -1, PreparedProblem(timed(problem, model or (AUTO if is_named else None)))
 
 
 class UnitSampler(ProblemSampler):
@@ -148,7 +148,7 @@ def _problems(problems: Problem | Sequence[Problem] | None, settings: ProblemSet
         where = load_cluster(cluster)
         loaded = [load_graph(what) for what in graphs]
         made = [Problem(each, where, runtime=default_runtime(each, where)) for each in loaded]
-        found = [timed(each, model or default_cost_model(each)) for each in made]
+        found = [timed(each, model or AUTO) for each in made]
     else:
         raise InputError("an environment needs either problems=, or graph= and cluster=")
     if not found:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from envs.costs.costs import AUTO, timed, timing
+from envs.costs.costs import timed, timing
 from graphs.cluster import Cluster
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.errors import InputError
@@ -49,7 +49,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             self.optimizer or "adam",
             runtime=runtime_of(self.runtime or IDEAL.name),
         )
-        return timed(found, self.cost_model or AUTO)
+        return timed(found, self.cost_model or None)
 
     def steps_as(self, problem: Problem) -> Problem:
         """The problem with the runtime and the cost model of these, which decide what a step takes.

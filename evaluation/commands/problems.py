@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from envs.costs.costs import default_cost_model, load_cost_model, timed
+from envs.costs.costs import load_cost_model, timed
 from envs.expansion.shares import of_batch
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
@@ -112,7 +112,7 @@ def asked_problems(
                 for each in _on_clusters(source, found, groups, optimizer, with_law=twice, training=training)
             ]
         ways = [asked_runtime(*asked, default=_default_runtime(each)) for each in made]
-        done = [_timed(each, cost_model) for each in made]
+        done = [timed(each, cost_model) for each in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
         done = [replace(each, objective=minimised, runtime=way) for each, way in zip(done, ways, strict=True)]
@@ -154,13 +154,6 @@ def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO, *, d
 def _default_runtime(problem: Problem) -> Runtime:
     """How plans are run, unless it is said; of a workload on its own devices nothing is known but its times."""
     return IDEAL if problem.op_seconds is not None else default_runtime(problem.graph, problem.cluster)
-
-
-def _timed(problem: Problem, cost_model: CostModelLike) -> Problem:
-    """The problem with what its ops cost; a workload on its own devices has its times already."""
-    if cost_model != AUTO:
-        return timed(problem, cost_model)
-    return problem if problem.op_seconds is not None else timed(problem, default_cost_model(problem))
 
 
 def _on_clusters(

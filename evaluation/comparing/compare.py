@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from envs.costs.costs import AUTO, costs_of, timed
+from envs.costs.costs import costs_of, timed
 from envs.simulation.simulator import Simulator
 from evaluation.comparing.comparison import Comparison, short_name
 from evaluation.comparing.task import Task
@@ -147,7 +147,7 @@ def _do(task: Task) -> JournalEntry | Failure:
 def _timed(problem: Problem) -> Problem:
     """The problem with what its ops cost. Raises InputError if that is nothing."""
     if problem.op_seconds is None:
-        return timed(problem, AUTO)
+        return timed(problem)
     if not costs_of(problem).op_seconds.any():
         raise InputError(f"all ops of {problem.name} take 0 s; there is nothing to compare")
     return problem

@@ -1,14 +1,16 @@
 """What times a graph follows from what it knows, and is never in doubt."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from envs.costs.costs import cost_model_of, costs_of, timed, timing
+from envs.costs.costs import AUTO, cost_model_of, costs_of, timed, timing
 from envs.files.plan_file import load_plan
 from graphs.cluster import Cluster, Device
+from graphs.files.load import load_cluster
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -47,6 +49,18 @@ def test_flops_count_where_nothing_is_measured(tmp_path: Path) -> None:
     problem = Problem(graph(tmp_path, {"flops": 8.0}, {"bytes_accessed": 4.0}), toy_cluster(2))
     assert timing(problem) == "roofline"
     assert timed(problem, "roofline:efficiency=typical").timed_by == "roofline:efficiency=typical"
+
+
+def test_verbs_and_environments_take_measured_shares_on_gpus_and_times_that_a_problem_has(tmp_path: Path) -> None:
+    counted = graph(tmp_path, {"flops": 8.0}, {"bytes_accessed": 4.0})
+    on_gpus = timed(Problem(counted, load_cluster("p100x2")), AUTO)
+    assert on_gpus.timed_by == "roofline:efficiency=measured"
+    assert timed(on_gpus, AUTO) is on_gpus
+    assert timed(on_gpus).timed_by == "roofline"
+    on_cpus = replace(toy_cluster(2).devices[0], kind="cpu")
+    assert timed(Problem(counted, Cluster.uniform("cpus", on_cpus, 2, bandwidth=1.0)), AUTO).timed_by == "roofline"
+    measured = graph(tmp_path, {"measured_seconds": 2.0}, {"measured_seconds": 3.0})
+    assert timed(Problem(measured, load_cluster("p100x2")), AUTO).timed_by == "recorded"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.costs.costs import AUTO, timed
+from envs.costs.costs import timed
 from envs.expansion.expanded import Expansion
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.pipelines.grain.stage_grain import StageGrain
@@ -70,7 +70,7 @@ def test_inference_has_forward_stages_only() -> None:
 def transformer() -> Problem:
     """A captured step of a Transformer on four devices."""
     graph = load_graph("transformer:layers=24,width=512,heads=8,sequence=256,batch=48")
-    return timed(Problem(graph, load_cluster("p100:devices=4")), AUTO)
+    return timed(Problem(graph, load_cluster("p100:devices=4")))
 
 
 @pytest.mark.parametrize("replicas", [1, 3])  # four stages; two of three devices and of one

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.costs.costs import AUTO, timed
+from envs.costs.costs import timed
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
@@ -32,7 +32,7 @@ THREE: Sets = ((FIRST, 2), ((2,), 1), ((3,), 1))
 def captured() -> tuple[Problem, Layers, SearchedSplits, LayerGrain]:
     """A captured step of a Transformer on two servers of two devices."""
     graph = load_graph("transformer:layers=8,width=512,heads=8,sequence=256,batch=48")
-    problem = timed(Problem(graph, load_cluster("v100_servers:servers=2,devices=2")), AUTO)
+    problem = timed(Problem(graph, load_cluster("v100_servers:servers=2,devices=2")))
     layers, splits = Layers.of(problem, 64, (), unit_layers(graph)), SearchedSplits(problem, ALL)
     return problem, layers, splits, LayerGrain(problem, layers, splits)
 

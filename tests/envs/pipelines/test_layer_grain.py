@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envs.costs.costs import AUTO, timed
+from envs.costs.costs import timed
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
@@ -40,7 +40,7 @@ def test_a_profile_of_layers_takes_exactly_as_long(order: str, sets: tuple[tuple
 def captured() -> tuple[Problem, Layers, LayerGrain]:
     """A captured step of a Transformer on two servers."""
     graph = load_graph("transformer:layers=8,width=512,heads=8,sequence=256,batch=48")
-    problem = timed(Problem(graph, load_cluster("v100_servers:servers=2,devices=2")), AUTO)
+    problem = timed(Problem(graph, load_cluster("v100_servers:servers=2,devices=2")))
     layers = Layers.of(problem, 64, (), unit_layers(graph))
     return problem, layers, LayerGrain(problem, layers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envs.costs.costs import AUTO, timed
+from envs.costs.costs import timed
 from envs.simulation.simulator import simulate
 from evaluation.studies.planners.__main__ import RIVALS
 from graphs.files.load import load_cluster, load_graph
@@ -24,7 +24,7 @@ def test_every_rival_of_the_study_is_compared() -> None:
 
 @pytest.mark.parametrize("cluster", ["v100_a100", "home_fleet"])
 def test_no_rival_is_faster_on_unequal_devices(cluster: str) -> None:
-    problem = timed(Problem(load_graph(MODEL, with_law=True), load_cluster(cluster)), AUTO)
+    problem = timed(Problem(load_graph(MODEL, with_law=True), load_cluster(cluster)))
     result = Planner(policy="").place(problem, budget=60)
     ours, compared = simulate(problem, result.plan), 0
     for name, spec in RIVALS.items():
