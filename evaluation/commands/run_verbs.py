@@ -175,18 +175,18 @@ def train(
 
     given = [set] if isinstance(set, str) else [*set]
     started = load_recipe(recipe, given)  # refused here, and not after seconds of importing what trains it
-    given += recipe_changes(started.problems, options)
-    started = load_recipe(recipe, given)
+    changes = recipe_changes(started.problems, options)
+    started = started.changed(changes)
     for spec in started.problems.named:
         named_by_user(spec)
     from training.runs.metrics_file import DEFAULT_LOGGERS
     from training.runs.resources import Resources
     from training.runs.seeds import train_runs
 
-    changes = [word for change in given for word in ("--set", change)]
+    said = [word for change in (*given, *changes) for word in ("--set", change)]
     return train_runs(
         started, Path(recipe).stem, out=path_or_none(out), seed=seed, seeds=seeds, resume=resume,
-        command=["placelab", "train", recipe, *changes], loggers=logger or DEFAULT_LOGGERS,
+        command=["placelab", "train", recipe, *said], loggers=logger or DEFAULT_LOGGERS,
         resources=Resources(workers_of(options), options["device"]),
     )  # fmt: skip
 

@@ -58,7 +58,12 @@ def test_verbs_and_environments_take_measured_shares_on_gpus_and_times_that_a_pr
     assert timed(on_gpus, AUTO) is on_gpus
     assert timed(on_gpus).timed_by == "roofline"
     on_cpus = replace(toy_cluster(2).devices[0], kind="cpu")
-    assert timed(Problem(counted, Cluster.uniform("cpus", on_cpus, 2, bandwidth=1.0)), AUTO).timed_by == "roofline"
+    assert (
+        timed(
+            Problem(counted, Cluster.uniform("cpus", on_cpus, 2, latency=0.0, bandwidth=1.0, shared_out=False)), AUTO
+        ).timed_by
+        == "roofline"
+    )
     measured = graph(tmp_path, {"measured_seconds": 2.0}, {"measured_seconds": 3.0})
     assert timed(Problem(measured, load_cluster("p100x2")), AUTO).timed_by == "recorded"
 

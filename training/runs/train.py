@@ -80,8 +80,9 @@ def train(
     resources.check()
     with joined() as ranks:
         ranks.wait()  # nobody writes before all have looked
-        policy = _new_policy(recipe, seed)
-        given = _given(recipe, problems, seed, capture)
+        extension = by_name.module("placers", recipe.placer)
+        policy = _of_first_stage(extension.new_policy(recipe.network, seed), recipe)
+        given = _given(recipe, problems, seed, capture or load_graph, with_law=kind.divides_batch)
         trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
         selection = Selection(recipe.validation, validation_problems(recipe), ranks)
         resources.place_encoder(trainer.policy)
@@ -102,7 +103,7 @@ def train(
             if recipe.order.updates:
                 _learn_order(recipe, trainer, weights, given, out)
         ranks.wait()
-    placer: PolicyPlacer[Any] = by_name.module("placers", recipe.placer).build(checkpoint=str(out))
+    placer: PolicyPlacer[Any] = extension.build(checkpoint=str(out))
     return placer
 
 
@@ -110,21 +111,21 @@ def _given(
     recipe: Recipe,
     problems: Sequence[Problem] | ProblemSplit | None,
     seed: int,
-    capture: Callable[..., OpGraph] | None,
+    capture: Callable[..., OpGraph],
+    *,
+    with_law: bool,
 ) -> Given:
     """What a run learns from."""
     if not problems:
         problems = opened_split(recipe)
     if not isinstance(problems, ProblemSplit):
         return problems, None
-    if trainer_class(recipe.placer).divides_batch:
-        capture = partial(capture or load_graph, with_law=True)
+    capture = partial(capture, with_law=True) if with_law else capture
     return problems.problems(seed, capture), renewed_problems(recipe.problems, seed)
 
 
-def _new_policy(recipe: Recipe, seed: int) -> SavedPolicy:
+def _of_first_stage(policy: SavedPolicy, recipe: Recipe) -> SavedPolicy:
     """An untrained policy, for its first stage. Raises InputError if it is not for a stage of the recipe."""
-    policy: SavedPolicy = by_name.module("placers", recipe.placer).new_policy(recipe.network, seed)
     return order_stage.learn("devices", policy, recipe) if recipe.order.updates else policy
 
 
