@@ -9,6 +9,7 @@ from envs.objectives import Evaluator as Evaluator
 from envs.objectives import Objective as Objective
 from envs.orders import Order as Order
 from envs.pass_orders import PassOrder as PassOrder
+from envs.plans.conditions import Conditions as Conditions
 from envs.plans.placer_result import PlacerResult as PlacerResult
 from envs.plans.plan import Plan as Plan
 from envs.plans.schedule import Schedule as Schedule
@@ -66,6 +67,9 @@ from graphs.op_graph import OpGraph as OpGraph
 from graphs.op_graph import Phase as Phase
 from graphs.op_groups.grouping import tie_ops as tie_ops
 from graphs.problem import Problem as Problem
+from graphs.problem import objective_of as objective_of
+from graphs.runtime import Runtime as Runtime
+from graphs.runtime import runtime_of as runtime_of
 from graphs.units import Units as Units
 from placelab.verbs import main as main
 from placers.contract.placer import Placer as Placer
