@@ -72,7 +72,7 @@ class Simulator:
         self.order = order_name(problem, order)
         self.simulations = 0  # how many placements it has timed
         priorities = priorities_of(problem, order, self.costs.op_seconds)
-        self._has_priorities = len(priorities) > 0
+        self._has_priorities = len(priorities) > 0 and not problem.runtime.streams
         self._blueprint = Blueprint.of(problem.as_issued, self.costs.op_seconds, priorities)
         self._runs = [Run.room_for(self._blueprint)]  # one per thread
         self._memory_bytes = problem.cluster.memory_bytes
@@ -115,7 +115,7 @@ class Simulator:
 
     @property
     def priorities(self) -> Floats:
-        """(ops,) the smaller goes first; empty for first come, first served."""
+        """(ops,) the smaller goes first; empty for first come, first served, and where devices are streams."""
         return self._blueprint.ops["priority"][: None if self._has_priorities else 0].copy()
 
     def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:

@@ -17,7 +17,7 @@ from envs.simulation.engine import time_placements
 from envs.simulation.run import Run
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.search.evaluations import log_seconds, overflow
+from placers.search.evaluations import OVERFLOW, log_seconds, overflow
 from placers.search.idling import BusyTimes, add_up, allow_idling, follow_move, keep_move
 from placers.search.known import Known, decides, key_after, key_of, key_of_order, recalled, remember
 from placers.search.moves import MoveTables, level_at, move, take_back
@@ -107,9 +107,10 @@ def take_steps(
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
     Most changes of a good plan are too slow to be kept whatever memory they take, and their simulations are given up
-    as soon as that is known. Only the others are timed a second time, with memory. A placement that was timed lately
-    under the same order is not timed again, but counts as a simulation. A changed order is always a new one; if it
-    takes exactly as long as the one before, it is taken back, which saves the second time of very many.
+    as soon as that is known. Only the others are timed a second time, with memory; but once, with memory, where the
+    plan so far does not fit, for then no change is too slow. A placement that was timed lately under the same order is
+    not timed again, but counts as a simulation. A changed order is always a new one; if it takes exactly as long as the
+    one before, it is taken back, which saves the second time of very many.
 
     The blueprint has the priorities of the search in the meantime, and its own before and after.
     """
@@ -134,13 +135,15 @@ def take_steps(
             ceiling += warmth * generator.standard_exponential()
         follow_move(work, moves, placement, changed)
         proposed = key_after(known, key, moves, placement, changed)
-        _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling))
+        peaks = walk.peak_bytes if ceiling > OVERFLOW / 2 else walk.no_peaks
+        _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling), peaks)
         state.simulations += 1
         found, penalty = log_seconds(walk.seconds[0]), 0.0
         if reordered > 0 and found == state.energy:  # an order that changes nothing
             found = np.inf
         if found <= ceiling:
-            time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)
+            if len(peaks) == 0:
+                time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)
             penalty = overflow(walk.peak_bytes[0], walk.memory_bytes)
             found += penalty
         state.in_vain = 0 if found < state.energy else state.in_vain + 1
@@ -172,13 +175,14 @@ def _time(
     key: np.uint64,
     reordered: int,
     limit: float,
+    peak_bytes: Floats,
 ) -> None:
-    """Write the seconds of what a move made, or infinity if they are found to be above a limit."""
+    """Write the seconds of what a move made, or infinity if they are found to be above a limit; and peaks if asked."""
     walk.seconds[0] = np.inf
     if not allow_idling(work, limit, run.may_idle):
         return
-    if reordered > 0:
-        time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+    if reordered > 0 or len(peak_bytes) > 0:
+        time_placements(blueprint, walk.placement, run, walk.seconds, peak_bytes)
     elif decides(known, key, limit):
         walk.seconds[0] = recalled(known, key)
     else:

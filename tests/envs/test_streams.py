@@ -16,6 +16,7 @@ from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, PROGRAM, runtime_of
 from placers.exact import Exact
+from placers.search.evaluations import rule_of
 from tests.oracle.strategies import Case, cases
 from tests.oracle.test_oracle import brief
 from tests.oracle.toys import toy_cluster, toy_graph
@@ -116,6 +117,12 @@ def test_the_order_of_a_plan_is_not_followed() -> None:
     assert given_order.order == PROGRAM.name
     batch = Simulator(problem).run_ordered([[0, 0, 0]], np.array([[2.0, 1.0, 0.0]]))
     assert batch.step_seconds.tolist() == [6.0]
+
+
+def test_searches_change_no_order_that_nothing_reads() -> None:
+    problem = Problem(toy_graph([1, 2, 3], []), toy_cluster(2), runtime=LOOP)
+    assert len(Simulator(problem).priorities) == len(rule_of(Simulator(problem))) == 0
+    assert len(rule_of(Simulator(replace(problem, runtime=IDEAL)))) == 3
 
 
 def test_verbs_plan_for_the_loop() -> None:
