@@ -43,9 +43,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: garbage is not looked for among all those objects again."""
+    """What was imported and collected stays: garbage is looked for more seldom, and not among all those objects."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(scope="session", autouse=True)

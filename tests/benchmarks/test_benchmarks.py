@@ -54,10 +54,12 @@ def test_every_size_is_held_against_both_peers_and_every_graph_timed_under_every
     assert sum("longest path" in figure.name or "given order" in figure.name for figure in figures) == 3
 
 
+@pytest.mark.slow  # plans ten times
 def test_every_planner_is_timed_on_both_clusters() -> None:
     assert [figure.value >= 0 for figure in planner_speed.measure(layers=6)] == [True] * 10
 
 
+@pytest.mark.slow  # captures and plans models of several sizes
 def test_planning_is_timed_over_sizes() -> None:
     figures = list(planning_speed.measure(((3, 1, 2), (4, 1, 2)), budget=14))
     assert [figure.bound for figure in figures] == ["", "", "", "<= 10", "<= 60", ""]

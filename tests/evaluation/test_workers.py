@@ -72,6 +72,7 @@ def placed(path: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow  # starts six processes and their imports; journals that are resumed have tests of their own
 def test_a_comparison_whose_client_and_then_a_worker_are_killed_equals_one_without_workers(tmp_path: Path) -> None:
     alone, shared, log = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl", tmp_path / "log"
     log.mkdir()

@@ -167,6 +167,7 @@ def test_processes_that_are_killed_each_time_are_given_up() -> None:
         pass
 
 
+@pytest.mark.slow  # starts processes again and again for as long as the limit is
 def test_items_are_given_up_when_no_process_can_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CONFIG, "distributed.scheduler.no-workers-timeout", "1s")
     a, b = tmp_path / "a", tmp_path / "b"
