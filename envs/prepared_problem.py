@@ -1,7 +1,5 @@
 """PreparedProblem: one problem with all that is made once to evaluate many placements of it, and the best of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

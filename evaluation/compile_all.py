@@ -3,8 +3,6 @@
 Each is called as the library calls it, on a small problem; what is compiled already is only loaded.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.simulation.bounds import lower_bound

@@ -1,7 +1,5 @@
 """BatchLaw: how many samples a step has, and what of each op does not grow with them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

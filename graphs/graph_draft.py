@@ -1,7 +1,5 @@
 """GraphDraft: an op graph while a model is read, op after op."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 

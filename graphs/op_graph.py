@@ -1,7 +1,5 @@
 """OpGraph: the operations of one training (or inference) step, their costs and the edges between them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ and the state in single precision, too. Sources: Micikevicius et al. (2018) for 
 for the 16 bytes, Dettmers et al. (2022) for moments of one byte.
 """
 
-from __future__ import annotations
-
 from graphs.foundation.errors import InputError, unknown
 from graphs.precision import BYTES
 

@@ -1,7 +1,5 @@
 """Longest paths through an op graph, in seconds; loops over flat lists, which Python reads faster than arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Floats, Ints, OpGraph

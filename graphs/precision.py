@@ -6,8 +6,6 @@ Single precision is the empty text wherever a graph holds one precision per op o
 is in single precision. TF32 is a way of computing products of tensors in single precision, and no type of tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 room for tensors = (memory - reserved bytes) / (1 + fragmentation)
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 

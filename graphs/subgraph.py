@@ -1,7 +1,5 @@
 """Subgraph: some ops of a graph, and all between them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ ops      a -> b -> c -> d     b and d are tied
 units    0 -> 1 <-> 2         {a}, {b, d}, {c}: numbered by their first op; there may be cycles
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """The released policy: the learned placer that comes with placelab, trained on many families of models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ names, in JSON or TOML, `"gpu:0" = ["embedding*", "layers.0.*"]`; "0" is the fir
 the file does not name go where the rest of their unit goes, as a backward op goes with its forward op.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fnmatch import translate

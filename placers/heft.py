@@ -7,8 +7,6 @@ own; a device is held for a launch after each op; ops that take no time need no 
 a unit's parameters and kept outputs are skipped if another can.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with sev
 devices, though fewer may be faster.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

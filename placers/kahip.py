@@ -6,8 +6,6 @@ only: every device of a target below the largest gets an anchor, a vertex withou
 The anchors are then removed, and the heaviest part goes to the device of the largest target, and so on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

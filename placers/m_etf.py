@@ -7,8 +7,6 @@ say. Tied ops follow the first of them that is placed, launches count, and ops t
 HEFT.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ The program counts mean seconds over devices and mean transfers over links, as H
 unit are left out. Memory, tied ops and launches are handled as in m-ETF.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 The cap of a device is an even share of what all units hold, plus the largest unit, and no more than its memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ So it shows what a placer gains by knowing how its plans are run:
     placelab compare --suite gdp12 --runtime parallelize --placers annealing:policy=default,made_for,single_device
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

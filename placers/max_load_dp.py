@@ -6,8 +6,6 @@ many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split 
 More devices lower the load, and may make the step longer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.costs.costs import costs_of

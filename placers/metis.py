@@ -7,8 +7,6 @@ units weigh what they hold in memory as well, then only that, and then units are
 itself can balance two weights at a time, but its Python interface takes one: "both" is their mean.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -6,8 +6,6 @@ edges; where these leave too many nodes, by bucket elimination, which is exact a
 large, axis by axis. A note says which it was.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ everything after it goes where it runs best. Ready ops are taken by its mean ove
 finish plus its entry is least. Memory, tied ops and launches are handled as in HEFT.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -14,8 +14,6 @@ mini-batch, with gradients of earlier weights. Its step is the same samples as t
 empty pipeline, and can be compared by time alone; a note says so. With `flush`, the same stages train as others do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

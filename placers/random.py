@@ -1,7 +1,5 @@
 """Placements drawn at random: every unit's device is uniform over those where it may run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Round robin: units go to one device after the other, in topological order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

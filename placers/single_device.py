@@ -1,7 +1,5 @@
 """Everything on one device: the fastest that holds it; where samples are pipelined, the fastest, as published."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ of Tofu and OptCNN are compared in the same simulator, so that the result is beh
 was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

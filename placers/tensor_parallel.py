@@ -5,8 +5,6 @@ some heads, and some of the inner features. Outputs are added up over devices on
 device does. The devices of a server do so together; servers divide the batch, and add up gradients.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

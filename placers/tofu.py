@@ -5,8 +5,6 @@ each tensor does, so that the fewest bytes pass, given the cuts before. Nothing 
 divide as their forward ops do, and time steps of recurrent networks alike. Links and seconds of computing do not count.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Deadlock: an order of passes under which devices wait for each other, and what each of them waits for."""
 
-from __future__ import annotations
-
 from collections import deque
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Draft: the expanded graph while it is written, in blocks of ops and of edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol

@@ -5,8 +5,6 @@ and what is gathered of it are one all-reduce. It takes as long as `envs.expansi
 and of as many steps as a device has transfers. What goes from some devices to others takes what its link says.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.nccl import collective_seconds

@@ -1,7 +1,5 @@
 """Expand: from a problem and a plan to the larger graph that the engine times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from envs.expansion.copies import connect_copies

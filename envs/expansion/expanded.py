@@ -1,7 +1,5 @@
 """Expansion: the larger problem that a plan means, its placement, and what each of its ops stands for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum

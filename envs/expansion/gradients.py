@@ -14,8 +14,6 @@ A weight that stages share has a gradient in each. It is sent once per update, w
 A gradient that holds only the rows of a table that were read is sent to each replica as it is, and held until then.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.buckets import Buckets, as_made, shared_bytes, sums_over_replicas

@@ -9,8 +9,6 @@ micro-batch comes first is up to the order of passes. Gradients for which room i
 replica holds a gradient until it is scattered, and its part of the sum until the update.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.buckets import Buckets, gradient_bytes

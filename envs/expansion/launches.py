@@ -5,8 +5,6 @@ parts of a sum and what is gathered of it are one all-reduce, whatever its steps
 part launches it once, and once more if it is computed again.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.expanded import Role

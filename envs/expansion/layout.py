@@ -8,8 +8,6 @@ Copies of an op are consecutive, by micro-batch and then by replica. With replic
 for each micro-batch, on the replica whose turn it is. One micro-batch without replicas gives the graph's own numbers.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -7,8 +7,6 @@ it returns is sent then. A backward pass that the schedule divides sends when it
     sent                                      (a.grad)              parcel ---> stage 0
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.draft import Draft

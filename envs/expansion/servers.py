@@ -1,7 +1,5 @@
 """Servers: which of several devices are near each other. A cluster does not say so; its links do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ reduce-scatter. Up to 2 the new weights are gathered then; of 3 they are gathere
 (`envs.expansion.gathered_weights`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

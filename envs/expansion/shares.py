@@ -1,7 +1,5 @@
 """Shares: what the ops of a problem cost for a part of its batch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ A group is a block of layers in a stage, as PyTorch's FullyShardedDataParallel w
 one of each stage is of what is outside of blocks, or read by several: embedding and head.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -13,8 +13,6 @@ turns, an update waits until all of its round have their gradients. Passes go on
 gradients of weights: there is room for one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.draft import Draft

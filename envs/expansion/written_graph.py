@@ -3,8 +3,6 @@
 A search times thousands of expansions and reads neither. Tests compare these graphs with `OpGraph`s of the same values.
 """
 
-from __future__ import annotations
-
 from functools import cached_property, lru_cache
 from typing import Any
 

@@ -6,8 +6,6 @@ device 1   gate -> send -> send -> sum -> update        of each
 Those of kind `nccl` have three sums of each member, and the sends in between from one member or another.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

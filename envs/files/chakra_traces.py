@@ -12,8 +12,6 @@ MLCommons' feeder reads (src/feeder/et_feeder_node.cpp in github.com/mlcommons/c
 are in the metadata of each file: "process_group_1" is "0,1".
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

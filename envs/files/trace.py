@@ -7,8 +7,6 @@ pass, micro-batch and replica, or shard, they are. Times are in microseconds, as
 Format", Google, 2016).
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PlacementEnv: what Placeto's environment and GDP's have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Zhou et al. 2019, section 3: one decision per graph, whose reward is -sqrt(step seconds), or -10 if it does not fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """What an environment over pipelines shows: layers, devices, links, and what of the pipeline is decided so far."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """PipelineProblem: one problem as a chain of layers, with all that is made once to construct many pipelines for it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """ProblemSampler: the problems of an environment; each reset chooses one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@
 It behaves as `gymnasium.vector.SyncVectorEnv` over as many environments would.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

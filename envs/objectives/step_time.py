@@ -1,7 +1,5 @@
 """The step time: the simulated seconds of one training step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.simulation.simulator import Simulator

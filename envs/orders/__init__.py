@@ -4,8 +4,6 @@ A rule gives each op of a problem a priority, the smaller first; a transfer is a
 also give a number for each op itself (`Plan.order`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias

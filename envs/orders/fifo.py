@@ -1,7 +1,5 @@
 """Fifo: first come, first served, as papers simulate: what has been ready longest runs first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ transfers. It runs the gradients that other gradients wait for before those of w
 (Qi et al., ICLR 2024): a runner that issues ops by itself can enforce it, PyTorch's autograd alone does not.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphs.op_graph import Floats

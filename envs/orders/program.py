@@ -19,8 +19,6 @@ a later one is ready. Streams of a GPU do: they run strictly in the order of iss
 for anomalies, a little faster than PyTorch's own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

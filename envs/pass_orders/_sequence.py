@@ -1,7 +1,5 @@
 """Sequences of passes of one rank, as several orders write them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from envs.pass_orders import Pass, Passes, PassKind, Ranks

@@ -4,8 +4,6 @@ The half of DualPipe (DeepSeek-V3, 2024) that holds each stage once (github.com/
 of a pair run at the same time, so that one computes while the other communicates; here, one after the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Pass, Passes, Ranks

@@ -3,8 +3,6 @@
 Without a limit it is the 1F1B order of PipeDream-flush (Narayanan et al., 2021), Megatron-LM and PyTorch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Passes, Ranks, one_stage_each

@@ -3,8 +3,6 @@
 For pipelines whose transfers take as long as their stages: a micro-batch may be on its way while another is computed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Passes, Ranks, one_stage_each

@@ -1,7 +1,5 @@
 """GPipe: all forward passes, then all backward passes (Huang et al. 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Pass, Passes, PassKind, Ranks

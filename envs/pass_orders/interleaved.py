@@ -3,8 +3,6 @@
 The bubble at the start and the end of a step is as many times smaller as a device has stages.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Passes, Ranks

@@ -3,8 +3,6 @@
 PyTorch names it after Qi et al. (2023), whose ZB-1P it is for several stages of a device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Passes, Ranks

@@ -3,8 +3,6 @@
 GPipe with several stages on each device; its gradients of a stage come together, so that they can be summed up early.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Pass, Passes, PassKind, Ranks

@@ -4,8 +4,6 @@ With F, I and W seconds of a forward pass and of the two gradients, the bubble o
 becomes (P - 1)(F + I - W), if W is neither longer than F nor than I.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Passes, Ranks, one_stage_each

@@ -5,8 +5,6 @@ reaches them, and while the last one returns. The order is PyTorch's (`ScheduleZ
 how long they take.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from envs.pass_orders import Pass, Passes, Ranks

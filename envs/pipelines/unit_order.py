@@ -1,7 +1,5 @@
 """Pipelines: an order of the units of a graph whose blocks can be stages, none of which waits for a later one."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components

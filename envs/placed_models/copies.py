@@ -4,8 +4,6 @@ Between places that one device stands for a copy is a clone, so that what crosse
 as between devices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any

@@ -1,7 +1,5 @@
 """Places: the devices of a plan as PyTorch knows them. One device may stand for several."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

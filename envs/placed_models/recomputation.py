@@ -9,8 +9,6 @@ the processor and of the devices on which the region's arguments are.
 torch.utils.checkpoint has no hook for this. Two of its own names are replaced as long as a forward pass runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial

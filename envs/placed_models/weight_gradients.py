@@ -14,8 +14,6 @@ With `create_graph=True` gradients are differentiated in turn, that of x by w, t
 computed again, and autograd differentiates that; nothing is deferred.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -9,8 +9,6 @@ An axis has a number of equal parts, or one share for each part, as for devices 
 index that several axes divide is divided by the first, and each part by the next.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Validation of a plan's split: each check raises one sentence that names the op, and the remedy."""
 
-from __future__ import annotations
-
 from envs.plans.mesh import Mesh, Split, length, mesh_of, shards, spaces, split_of
 from envs.plans.schedule import Schedule
 from envs.plans.stages import Devices

@@ -1,7 +1,5 @@
 """Stages: the parts of a graph that follow one another on the devices of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ before and after the step, whether the step is the episode's last, and what memo
 reward is 0 before the last step says `LAST_ONLY = True`; then no placement before that has to be simulated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Placeto's reward 1: by how much each step lowered the penalised seconds; they add up to how much the episode did."""
 
-from __future__ import annotations
-
 from envs.rewards import Penalty, RewardFunction, penalised_seconds
 from envs.simulation.simulator import Outcome
 

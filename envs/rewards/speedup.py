@@ -1,7 +1,5 @@
 """Ours: the logarithm of how many times faster a step made it; they add up. What does not fit in the end: -10."""
 
-from __future__ import annotations
-
 from math import log
 
 from envs.rewards import Penalty, RewardFunction

@@ -1,7 +1,5 @@
 """GDP's reward: nothing until the end, then -sqrt(step seconds), or -10 for a placement that does not fit."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.rewards import Penalty, RewardFunction

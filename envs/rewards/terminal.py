@@ -1,7 +1,5 @@
 """Placeto's reward 0: nothing until the end of the episode, then minus its penalised seconds."""
 
-from __future__ import annotations
-
 from envs.rewards import Penalty, RewardFunction, penalised_seconds
 from envs.simulation.simulator import Outcome
 

@@ -1,7 +1,5 @@
 """Adam: the optimizer of a step that is run, and its update of some weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 For the kernel on CPUs that is said here. Where a mask is given it is not used, as parts of the mask would be needed.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 

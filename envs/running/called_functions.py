@@ -4,8 +4,6 @@ The replay of a captured program calls it with the tensors of that part, so that
 backward pass. For that, one part runs all of its forward pass, and all that its forward pass reads are its arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 
 from torch import nn

@@ -1,7 +1,5 @@
 """The clock by which processes record when they did what."""
 
-from __future__ import annotations
-
 import time
 
 import torch

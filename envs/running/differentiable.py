@@ -4,8 +4,6 @@ Autograd decides for each output whether it has one: not for integers, nor for r
 norm reads them. Devices must agree on it before the first step, as gradients are sent from one to another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Divided batches: the parts of its inputs that replicas and micro-batches run a model with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

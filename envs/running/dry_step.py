@@ -1,7 +1,5 @@
 """Dry steps: what DTensor refuses is found in one process, by a step on tensors without data that sends nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

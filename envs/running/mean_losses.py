@@ -4,8 +4,6 @@ In PyTorch 2.13 so are those of `mse_loss`, `smooth_l1_loss`, `huber_loss`, `bin
 on two devices they are twice too large. As losses of all elements, and the mean of these, they are right.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import cache

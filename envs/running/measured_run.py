@@ -1,7 +1,5 @@
 """A plan that was run: what its steps took, next to what the simulator says, and what came out of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

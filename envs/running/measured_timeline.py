@@ -1,7 +1,5 @@
 """What processes recorded of a step, as a `Timeline`: of the same type as the simulated one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

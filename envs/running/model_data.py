@@ -4,8 +4,6 @@ Batches are the user's, or are made from the example inputs: inputs that are all
 others each step has the samples in another order. So tokens stay tokens, and masks stay masks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

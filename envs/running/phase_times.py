@@ -7,8 +7,6 @@ Each lasts until its phase ends there, whatever a device waits for in it: so the
 and a device holds as much.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.plans.plan import Plan

@@ -3,8 +3,6 @@
 And how much there is to take.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ProgramPart: some ops of a captured program, as they are run together: ATen nodes, and what these read and make."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ A step whose plan divides the batch is divided here likewise, since batch norm s
 and then by micro-batches. Each replica has buffers of its own; those of the first one count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runnable: what of a captured model no plan can run, whatever its kind."""
 
-from __future__ import annotations
-
 from graphs.capture.examples import Example
 from graphs.capture.program import TracedProgram
 from graphs.capture.tracing import hooked_weights

@@ -1,7 +1,5 @@
 """What every way of running a plan offers: a step that processes run together, and a record of when each did what."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol

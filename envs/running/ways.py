@@ -1,7 +1,5 @@
 """Which executor runs a plan; what cannot be run is refused before anything is started."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from envs.expansion.layout import Layout

@@ -1,7 +1,5 @@
 """Timeline: when every op and transfer of a simulated step ran, and what memory it took."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 They are packed, `best_known.jsonl.gz`, next to the frozen problems: each is verified as those of a submission are.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence

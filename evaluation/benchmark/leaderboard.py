@@ -1,7 +1,5 @@
 """The leaderboard: a page and a plot made of submissions, each of which is verified first."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

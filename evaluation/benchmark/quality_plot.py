@@ -1,7 +1,5 @@
 """The leaderboard's plot: quality over simulations, a panel for each set of suites."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import ceil, inf
 

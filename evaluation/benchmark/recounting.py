@@ -3,8 +3,6 @@
 Step times are not touched: where one comes out otherwise, nothing is written.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

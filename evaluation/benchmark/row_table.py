@@ -1,7 +1,5 @@
 """Rows of the leaderboard as a table of the terminal, and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

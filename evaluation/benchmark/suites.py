@@ -5,8 +5,6 @@ and several servers, and unequal devices: computers at home and in laboratories,
 `large`, every op that need not share a device is placed by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ What is checked is all that follows from plans: step time, memory, whether it fi
 simulations a placer took, and how long, are its author's word.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

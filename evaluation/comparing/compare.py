@@ -1,7 +1,5 @@
 """Compare placers: let each place each problem with each seed, and time all plans by one simulator."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext

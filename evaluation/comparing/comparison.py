@@ -1,7 +1,5 @@
 """Comparison: what placers did on problems, what follows from it, and its tables for the terminal."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

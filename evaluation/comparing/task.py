@@ -1,7 +1,5 @@
 """Task: one placer on one problem with one seed, and the record of its plan."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """The cells of a page's tables: names that may be broken, and small charts of shares and of ratios."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito, which people with any colour vision tell apa
 the page's text, so that a figure follows the page into dark mode and onto paper.
 """
 
-from __future__ import annotations
-
 import html
 import io
 import re

@@ -1,7 +1,5 @@
 """A graph as a drawing that is folded by module, to open, search and colour, by Bokeh."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

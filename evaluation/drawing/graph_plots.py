@@ -1,7 +1,5 @@
 """A drawing of an op graph: from left to right as ops depend on each other, coloured by module or by device."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

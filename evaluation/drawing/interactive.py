@@ -5,8 +5,6 @@ to a page that has such an element, so that it opens without a network. A chart 
 scheme: of its colours those of `shades.DARK` are replaced in the dark.
 """
 
-from __future__ import annotations
-
 import html
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Learning curves of one run or of several on one axis, to zoom into and to ask, by Bokeh."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Labels of passes in a picture of a whole plan's step, where they have room."""
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 
 from evaluation.drawing.figures import BLUE, GREEN, RED

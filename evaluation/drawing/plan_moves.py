@@ -1,7 +1,5 @@
 """What two plans for the same ops place on other devices: a table for pages, the longest-running modules first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

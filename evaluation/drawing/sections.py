@@ -1,7 +1,5 @@
 """Sections, tiles and sheets: what a page of results is made of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

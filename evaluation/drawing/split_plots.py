@@ -1,7 +1,5 @@
 """A plot of what each weight and activation is divided by: a box per dimension, in the colours of the mesh's axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

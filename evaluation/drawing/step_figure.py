@@ -1,7 +1,5 @@
 """A step as a chart to zoom into and to ask: lanes of devices, links and memory on one axis of time, by Bokeh."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

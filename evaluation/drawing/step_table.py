@@ -1,7 +1,5 @@
 """BoxTable: the boxes of a step's chart as columns of numbers, and the words that the numbers stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

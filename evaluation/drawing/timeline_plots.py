@@ -1,7 +1,5 @@
 """Files of steps: what ran where and when, as an image, or as a page with an interactive chart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path as FilePath

@@ -1,7 +1,5 @@
 """What an export shows: the text, and what rounding the plan to it costs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType

@@ -4,8 +4,6 @@ Programs that say how many layers are where take such models alone. In a U-Net l
 them, tables of a recommender stand side by side, and layers of a graph network read the graph.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What an export writes, and the plan that this says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

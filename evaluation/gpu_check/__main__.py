@@ -7,8 +7,6 @@ The file grows row by row, so that a part that fails or a run that is stopped ke
 `python -m evaluation.gpu_check.page runs/gpu_check.json page.md` makes a page of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import platform
 import sys

@@ -1,7 +1,5 @@
 """The device that is measured, the models that are run on it, and how a call is timed there."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import time

@@ -1,7 +1,5 @@
 """Kernels by kind, size and precision: what cost models are fitted to and judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Copies, and placements that need them: on the GPU and the processor, on one GPU given twice, in processes."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A page of what was measured on a GPU: `python -m evaluation.gpu_check.page gpu_check.json page.md`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Steps on one device: measured and predicted time and memory, kinds of ops and the cost model, the host's share."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

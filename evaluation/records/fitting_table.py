@@ -1,7 +1,5 @@
 """A table that fits the width that it is shown in: a terminal's, or the 80 columns of a log."""
 
-from __future__ import annotations
-
 import copy
 import re
 import textwrap

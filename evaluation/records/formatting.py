@@ -1,7 +1,5 @@
 """How seconds, bytes, ratios, estimates and tables are written for people."""
 
-from __future__ import annotations
-
 import math
 
 from rich.box import SIMPLE_HEAD

@@ -6,8 +6,6 @@ it, and the content of files that it names. A class from outside of placelab cou
 has no lasting identity, such as a generator of random numbers, never equals anything: the work is then done again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Record: what one placer did on one problem, and Failure: that it gave no plan."""
 
-from __future__ import annotations
-
 import msgspec
 
 from envs.plans.conditions import Conditions

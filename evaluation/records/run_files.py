@@ -1,7 +1,5 @@
 """JSON files of a run: `evaluation.json`, an evaluation's records, and `*.problem.json`, a problem by its specs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

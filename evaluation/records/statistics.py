@@ -4,8 +4,6 @@ The percentile intervals from a stratified bootstrap are those of Agarwal et al.
 edge of the statistical precipice" (NeurIPS 2021).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `make measured` writes the file. It counts steps of one GPU, whose times depend least on how a plan is run.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A console that takes text: what looks like markup or an emoji in a name is that name, and no control is obeyed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Findings: what a comparison shows, in plain sentences computed from its records."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from evaluation.comparing.comparison import Comparison

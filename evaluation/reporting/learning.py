@@ -1,7 +1,5 @@
 """How a policy learned: curves over the updates of its training, and of its fine-tuning on a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every configuration that papers name, captured in full: what it holds, and how many parameters were published."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

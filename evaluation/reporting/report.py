@@ -1,7 +1,5 @@
 """The report of a run: one HTML file with everything in it, to look at, send and print."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

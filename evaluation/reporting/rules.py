@@ -1,7 +1,5 @@
 """Placers that decide by a rule, without search or learning: what a plan that took more has to beat."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

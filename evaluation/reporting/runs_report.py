@@ -1,7 +1,5 @@
 """Several runs on one page: in what they differ, how they learned, what their policies are worth, and at what."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

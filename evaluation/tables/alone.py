@@ -1,7 +1,5 @@
 """The whole problem on one device alone: what any plan for several devices is compared with first."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

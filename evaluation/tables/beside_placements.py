@@ -4,8 +4,6 @@ A placement gains from the order in which ops run, and the loop of the model's o
 ops that order leaves nothing to gain, while data parallelism does not depend on it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from envs.plans.plan import Plan

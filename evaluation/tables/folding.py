@@ -9,8 +9,6 @@
 Rows are alike if what they say is, up to numbers in their names. Modules within modules are folded from the inside.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What memory kinds of plans take: a table of all devices, and one of what takes it on the fullest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """What plans are worth by each objective: a step, samples per second and a forward pass rank them differently."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

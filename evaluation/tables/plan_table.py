@@ -1,7 +1,5 @@
 """What a plan does to its devices: a table and a chart for the terminal, and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What devices reserve of their memory, in sentences."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from evaluation.records.formatting import memory, share

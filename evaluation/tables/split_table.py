@@ -1,7 +1,5 @@
 """A table for the terminal of what weights, outputs and gradients are divided by."""
 
-from __future__ import annotations
-
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text

@@ -1,7 +1,5 @@
 """A simulated step as the terminal shows it: a line per device, from left to right what it did."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, RenderResult

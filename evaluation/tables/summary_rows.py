@@ -1,7 +1,5 @@
 """The summary of a step as rows of text, for tables of the terminal and of pages."""
 
-from __future__ import annotations
-
 from evaluation.records.formatting import memory, seconds, share
 from evaluation.tables.step_summary import StepSummary, TimeSpent
 

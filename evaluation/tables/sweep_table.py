@@ -1,7 +1,5 @@
 """The trials of a sweep as a table, the best first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Components of graphs: which nodes are tied, given (pairs, 2) node numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,8 +3,6 @@
 Also labels of nodes, numbered in the order of the nodes.
 """
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heappush
 
 import numpy as np

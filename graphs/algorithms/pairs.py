@@ -1,7 +1,5 @@
 """Pairs of numbers, such as edges, in arrays (pairs, 2)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

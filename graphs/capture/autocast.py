@@ -6,8 +6,6 @@ that PyTorch makes on CUDA, by its own lists (ATen/autocast_mode.h, AT_FORALL_LO
 Autocast for the device that the tensors are on is PyTorch's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache

@@ -5,8 +5,6 @@ do says which dimension is which: with other steps they do other operations, or 
 steps; with other samples they do the same operations on tensors that grow as a line does.
 """
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

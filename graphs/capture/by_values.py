@@ -5,8 +5,6 @@ What is captured is the step of these values: which rows go to which expert, how
 meta device, or its inputs, get random data, as `graphs.capture.random_data` draws it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -6,8 +6,6 @@ Python and torch. For a function in a user's file, all that its code was made fr
 read is captured again and replaced; a folder that cannot be written keeps nothing. Finding a graph imports no torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Casting: a model and its inputs in another type of numbers, and the settings of PyTorch under which it is traced."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Checkpoints: parts of a forward pass that `torch.utils.checkpoint` runs again in the backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ whole, as is what autograd differentiates as one (a sum of kernels such as `logs
 no longer than it). Only operations that become one other operation of the same cost go by that one's name.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Functional twins: for an operation that changes tensors in place, the one that makes new tensors instead."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gradient rules: which operations hand gradients on, and which outputs of a module are trained, as autograd has it."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache

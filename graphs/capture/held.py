@@ -1,7 +1,5 @@
 """Held: the inputs, buffers and constants of a module that becomes an op graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

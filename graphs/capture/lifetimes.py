@@ -10,8 +10,6 @@ So do the arguments of a call, and PyTorch's own loops over time steps, which ho
 module is recorded, this is seen: a tensor is freed where the module's code frees it.
 """
 
-from __future__ import annotations
-
 import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping

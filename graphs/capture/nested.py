@@ -1,7 +1,5 @@
 """Nested tensors: those that a model is given or returns in tuples, dicts, dataclasses, caches or other objects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields, is_dataclass

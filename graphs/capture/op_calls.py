@@ -5,8 +5,6 @@ every tensor that it reads a description of one like it. A backward op is its fo
 gradients it computes; the loss is a sum, the update one fused Adam step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

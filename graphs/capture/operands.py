@@ -9,8 +9,6 @@ So the bias of a product costs no product, a product of a tensor with itself cos
 not kept for the backward pass. An op's signature says in which places it reads which tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from graphs.capture.gradient_flow import detaches

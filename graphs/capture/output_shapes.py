@@ -3,8 +3,6 @@
 A model repeats its layers, and for many operations this takes PyTorch milliseconds of Python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from typing import Any
 

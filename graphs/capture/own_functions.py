@@ -1,7 +1,5 @@
 """Own functions: calls of `torch.autograd.Function`s, whose backward pass the user has written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

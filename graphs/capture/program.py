@@ -1,7 +1,5 @@
 """TracedProgram: a module as ATen operations, whichever tracer wrote them down."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Weights are drawn as their module's `reset_parameters` does, or else from a norm
 without it are 0; inputs are normal numbers, and integers 0 or 1, which every table of tokens or classes has.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Recorded calls: those of a module's code while it is recorded, and what of them no dispatch mode sees."""
 
-from __future__ import annotations
-
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A run is recorded below autograd. As there, what an operation makes requires a g
 are enabled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

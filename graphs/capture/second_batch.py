@@ -4,8 +4,6 @@ Never with a batch of 1, for which PyTorch leaves out operations. A warning name
 ops with another batch; a rule (`graphs.transforms.batch.law_of`) then takes the place of the exact law.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Signing: the signatures of ops, from the nodes of a traced module."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Container, Mapping

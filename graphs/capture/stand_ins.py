@@ -1,7 +1,5 @@
 """Stand-ins: a module runs on tensors that have shapes alone, and is afterwards as it was."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Tracing: a module becomes ATen operations, recorded or exported; where both fail, one sentence says why."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

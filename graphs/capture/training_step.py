@@ -32,8 +32,6 @@ same tensor twice (x * x) is taken there for a product with an input or a number
 as the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

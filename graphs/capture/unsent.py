@@ -5,8 +5,6 @@ results of the op, which the model does not see. The sizes are those of PyTorch'
 code keeps what no op reads any more, as `graphs.capture.lifetimes` sees it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

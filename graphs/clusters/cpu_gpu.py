@@ -1,7 +1,5 @@
 """One server processor and P100 GPUs on its PCIe lanes: devices of unequal speed and memory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.cluster import Cluster, check_count

@@ -1,7 +1,5 @@
 """The three testbeds of DAPPLE (Fan et al. 2021, table III): sixteen V100 GPUs in servers on Ethernet."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical

@@ -1,7 +1,5 @@
 """NVIDIA DGX H100 servers: eight H100 on NVSwitch, and a network card of its own for each."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical

@@ -4,8 +4,6 @@ One switch joins them. People pool such fleets, and split models by memory: the 
 github.com/exo-explore/exo/issues/957 measures on five unequal Macs.
 """
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import catalogue
 from graphs.devices.servers import Server, cluster_of_servers

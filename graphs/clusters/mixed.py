@@ -1,7 +1,5 @@
 """Any mixture of devices and links of the catalogue, in one server or several."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import catalogue
 from graphs.devices.servers import Server, cluster_of_servers

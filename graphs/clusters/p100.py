@@ -1,7 +1,5 @@
 """NVIDIA P100 (PCIe, 16 GB) GPUs in one server, joined by PCIe 3.0: the hardware of GDP's experiments."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 

@@ -1,7 +1,5 @@
 """P100 GPUs on PCIe switches of one server: GPUs behind one switch talk directly, all others over its one uplink."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical

@@ -1,7 +1,5 @@
 """Amazon's p2.8xlarge, eight GPUs on four K80 boards, as Placeto's authors and as Tofu's authors describe it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphs.cluster import Cluster

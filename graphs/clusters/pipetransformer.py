@@ -1,7 +1,5 @@
 """The testbed of PipeTransformer (He et al. 2021, section 5.1): servers of eight Quadro RTX 5000 on InfiniBand."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical

@@ -6,8 +6,6 @@ cards have no peer-to-peer access: what one sends to the other passes through th
 with a 3060 and a slower card, github.com/ggml-org/llama.cpp/issues/11864 with two unequal ones.
 """
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import catalogue
 from graphs.devices.servers import Server, cluster_of_servers

@@ -1,7 +1,5 @@
 """NVIDIA V100 (SXM2, 16 GB) modules joined by NVLink 2.0, as in a DGX-1: by one link, by two, or by PCIe alone."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.cluster import Cluster

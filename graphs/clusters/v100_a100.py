@@ -4,8 +4,6 @@ The V100, of 16 GB each, are joined by NVLink; the A100 has 80 GB. Owners of suc
 the work, as in github.com/yifding/hetseq/issues/11.
 """
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import catalogue
 from graphs.devices.servers import Server, cluster_of_servers

@@ -1,7 +1,5 @@
 """Servers of V100 modules on NVLink, joined by one network card each: Ethernet or InfiniBand."""
 
-from __future__ import annotations
-
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device, link
 from graphs.devices.topology import Level, hierarchical

@@ -1,7 +1,5 @@
 """Another batch: a graph as if its step had been captured with another number of samples."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphs.described import Described, of_part

@@ -13,8 +13,6 @@ is named by its *stride*, the product of the sizes of those within it. Strides o
 reshapes ask for strides that do not, the second one is not taken apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

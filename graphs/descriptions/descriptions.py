@@ -12,8 +12,6 @@ An op without a description is not divided: what PyTorch makes no known part of 
 slice is described as large as the slice, and what is sliced reads it at the slice's place.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

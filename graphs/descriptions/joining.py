@@ -1,7 +1,5 @@
 """Joining: what an op's accesses and views say about axes, and its accesses once axes are taken apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod

@@ -74,8 +74,6 @@ its unit (`graphs.devices.forgotten_units`); a bandwidth or a memory may be infi
 `msgspec.json.schema(ClusterFile)` is the format as a JSON schema, for editors and other programs.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ a slip where another number of the file is that of a real one. A file in units o
 FLOP/s and sends 2 bytes/s, as in the examples of papers, has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is meant by devices in place of a cluster: "a100x2" are the devices of `mixed:a100-80gbx2,link=nvlink3`."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

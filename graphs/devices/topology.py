@@ -5,8 +5,6 @@ which they are apart, at its bandwidth. A path over several links is one serial 
 link that others share, on the sender's side, since links and network cards carry both directions at once.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ PyTorch has no operation that masks and takes the softmax. For `megatron` the pr
 over the scores as often.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 The cells are those of TPU's and torchgpipe's releases. GDP's AmoebaNet has no published size; the smallest is ours.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -3,8 +3,6 @@
 Layer norms come after the blocks; the output layer shares the embedding's weights. BERT-48 is DAPPLE's.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -5,8 +5,6 @@ out of identity, separable convolutions 3 x 3 and 5 x 5, and average and max poo
 seed, and the net's sizes are ours: Placeto does not publish its own. Half of the graphs are for training.
 """
 
-from __future__ import annotations
-
 import random
 
 import torch

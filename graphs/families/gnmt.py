@@ -5,8 +5,6 @@ attention computed from the decoder's first layer and fed to all of them. GDP's 
 side; its sizes are not published, hidden=1024 and a vocabulary of 32,000 are those of Wu et al., section 8.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

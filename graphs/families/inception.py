@@ -4,8 +4,6 @@ The branches are those of Szegedy et al. (2016), figure 5 (1x1; 1x1-3x3; 1x1-3x3
 alike, and when the channels double, is ours.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

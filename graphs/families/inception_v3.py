@@ -3,8 +3,6 @@
 Channels are those of the release that torchvision follows. `image` of at least 139 keeps the auxiliary classifier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -3,8 +3,6 @@
 Random in shape and size, for what real families do not show; the recipe is ours.
 """
 
-from __future__ import annotations
-
 import random
 
 import torch

@@ -1,7 +1,5 @@
 """Decoder-only Transformer with rotary positions and gated feed-forward nets: Llama (Touvron et al. 2023)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -3,8 +3,6 @@
 NASNet-A (6 @ 4032) has repeat=6 cells per stage and 4032 filters before the classifier, 24 times `filters`.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

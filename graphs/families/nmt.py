@@ -4,8 +4,6 @@ Addanki et al. (2019), section 4.1, vary length and batch, and do not give the v
 graphs are for training.
 """
 
-from __future__ import annotations
-
 from graphs.families import Model, gnmt
 
 CONFIGURATIONS = {"nmt": "steps=10,batch=64"}

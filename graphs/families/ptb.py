@@ -5,8 +5,6 @@ out of tanh, ReLU, identity and sigmoid, and those that no other reads are avera
 the net's sizes are ours: Placeto does not publish its own. Half of the graphs are for training.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@
 (Xie et al. 2017) and `squeeze` adds squeeze-and-excitation blocks (Hu et al. 2018).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -4,8 +4,6 @@ The large LSTM language model of Zaremba, Sutskever & Vinyals (2014), section 4.
 batch=20, vocabulary=10000; GDP's RNNLM has 2, 4 and 8 layers, of sizes that the paper does not give.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

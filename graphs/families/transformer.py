@@ -4,8 +4,6 @@ Decoder-only, with the layer norms before the blocks, as GPT-2 (Radford et al. 2
 sequence=1024 there. How attention is computed, dropout and the activation are knobs (`graphs.families._layers`).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -4,8 +4,6 @@ Attention sees positions relative to each other (section 3.3). GDP's have 2, 4 a
 does not give; width=1024, heads=16 are those of the large model.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

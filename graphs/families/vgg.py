@@ -1,7 +1,5 @@
 """Convolutional image classifier without branches: VGG (Simonyan & Zisserman 2015), table 1."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Transformer image classifier over patches: ViT (Dosovitskiy et al. 2021), table 1."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

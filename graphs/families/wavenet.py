@@ -3,8 +3,6 @@
 GDP's are 2 stacks of 18 layers and 4 stacks of 36; its sizes are not published: channels, length and batch are ours.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

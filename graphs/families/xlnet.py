@@ -3,8 +3,6 @@
 XLNet-36 is DAPPLE's, with 36 layers as wide as those of XLNet-large.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Graphs, clusters and suites by text: a file, a name with knobs, or a function in a user's file."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Splits: which graphs of a family policies are trained on, and which they are tested on; read, and none is made."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

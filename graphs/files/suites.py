@@ -6,8 +6,6 @@ and a last one, of few problems from every family, what more simulations gain. A
 families and clusters: what is installed in addition changes no suite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from graphs.files.splits import split

@@ -1,7 +1,5 @@
 """Foreign formats, in and out: one file each, with what it reads from and writes to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # names that programs give to any output: PipeDream's profiler writes `alexnet/graph.txt`

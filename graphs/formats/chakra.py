@@ -14,8 +14,6 @@ MLCommons' converter makes them of what PyTorch's profilers record, and placelab
 - An op's output are the tensors among its outputs, or else its `tensor_size`; a receive brings its `comm_size`.
 """
 
-from __future__ import annotations
-
 import ast
 import logging
 from collections import Counter

@@ -6,8 +6,6 @@ github.com/mlcommons/chakra, of which these are the fields that are read and wri
 file is read. The layout of files is that of src/third_party/utils/protolib.py there.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """What the nodes of Chakra execution traces do, as MLCommons' schema numbers it."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

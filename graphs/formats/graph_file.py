@@ -32,8 +32,6 @@ trained. `"kept_alive": [[[0, 2], 5]]` are ops whose outputs lie in one memory, 
 freed.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path

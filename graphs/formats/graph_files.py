@@ -7,8 +7,6 @@ profiler (`*.json`). "model.onnx:batch=8" gives a size to what the model only na
 samples a step of a file has, and "trace.json:times=timeline.json" gives an observer's trace the profiler's times.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

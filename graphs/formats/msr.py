@@ -6,8 +6,6 @@ between an accelerator and host memory. Times are taken to be milliseconds, size
 transfer moves is known as a time alone, and occupies nothing.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

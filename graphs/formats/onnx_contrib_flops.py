@@ -4,8 +4,6 @@ Its optimiser fuses operators into them, and its tools quantise weights for them
 microsoft/onnxruntime. Conventions are those of `graphs.formats.onnx_flops`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from graphs.formats.onnx_flops import OnnxCall, Shape, convolution, gemm, matmul, numel, transposed_convolution

@@ -4,8 +4,6 @@ As in PyTorch's FLOP counter, a multiplication and its addition are two, and all
 operators are those of the ONNX specification, docs/Operators.md.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

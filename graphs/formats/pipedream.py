@@ -8,8 +8,6 @@ several outputs has a list of them, `[8.0; 4.0]`. Source: Narayanan et al. (2019
 github.com/msr-fiddle/pipedream; Fan et al. (2021) use the same form.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ traces (`graphs.formats.chakra`) are made of both. A call has the same number in
 "correlation".
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import defaultdict

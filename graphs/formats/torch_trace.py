@@ -14,8 +14,6 @@
 A collective's output are the bytes that it exchanges. One without a time takes what they take on the cluster's links.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator, Sequence

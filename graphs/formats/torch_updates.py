@@ -5,8 +5,6 @@ ops take together is shared among weights by their bytes. Moments are left out o
 the optimizer's, of which a problem says what it keeps of a weight (`graphs.optimizers`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.held_tensors import HeldTensors

@@ -1,7 +1,5 @@
 """The folder where placelab keeps what it can make again: captured graphs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -6,8 +6,6 @@ the same function in this process, as an argument or in a recipe that he starts,
 prints what runs.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Versioned text files: reading one gives a checked structure, or one sentence that says what is wrong and where."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """What does items of work: the words of `graphs.foundation.items`, which begins an engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar

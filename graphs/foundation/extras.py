@@ -1,7 +1,5 @@
 """Extras: packages that a plain `pip install placelab` leaves out, since few users need each."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from graphs.foundation.errors import InputError

@@ -1,7 +1,5 @@
 """Files that are written: replaced in one step or not at all, checked before long work, locked while they grow."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -7,8 +7,6 @@ In which order, in which process and after how many attempts an item is done cha
 processes of dask.distributed (the extra `cluster`).
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Knobs: the keywords of a builder, given as text, "layers=4,steps=40", and checked before it is called."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable
@@ -86,4 +84,4 @@ def _kind(spec: str, knob: inspect.Parameter) -> str:
             return kind
     if knob.annotation is knob.empty:
         return "str"
-    raise InputError(f"{spec!r}: {knob.name} cannot be given as text: its type is {knob.annotation}")
+    raise InputError(f"{spec!r}: {knob.name} cannot be given as text: its type is {hint or knob.annotation}")

@@ -1,7 +1,5 @@
 """What a result was made with: versions of libraries, and the processor."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from functools import cache

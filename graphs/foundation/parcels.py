@@ -4,8 +4,6 @@ A parcel's bytes name its parts by their digits; a process that has met a part d
 it has derived from the part, such as compiled tables, is still there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle

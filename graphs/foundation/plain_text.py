@@ -1,7 +1,5 @@
 """Text that is shown: what files call things is anybody's, and a terminal obeys some characters."""
 
-from __future__ import annotations
-
 import re
 
 # Control characters but for tabs and line ends, those that turn the direction of what follows, and other line ends.

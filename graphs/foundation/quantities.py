@@ -1,7 +1,5 @@
 """Quantities with units, as people write them: "16GiB", "732GB/s", "9.3TFLOP/s", "10us"; and as fields of files."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

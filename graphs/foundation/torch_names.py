@@ -5,8 +5,6 @@ in the list: whoever imports them fails at once, and says which it was. Nor are 
 be recorded is exported, and a warning says why.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

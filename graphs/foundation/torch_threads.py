@@ -4,8 +4,6 @@ The matrices of placement policies are small. Sharing them among threads costs m
 ten to thirty times as long with two threads as with one.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

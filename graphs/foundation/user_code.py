@@ -4,8 +4,6 @@ The file runs as `python file.py` runs it: it may import its neighbours. What it
 standard output may be read by a program.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

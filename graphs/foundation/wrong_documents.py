@@ -1,7 +1,5 @@
 """What is wrong with a document that does not hold what it should: a sentence, with what was probably meant."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -10,8 +10,6 @@ roles of slices and partial sums are exchanged. Of a product y[b, o] = sum over 
     i          partial  slice    slice      slice            slice
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Operator: what an operation reads and writes, in index notation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

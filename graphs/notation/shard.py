@@ -1,7 +1,5 @@
 """Shard: a part of an op, with the slices of tensors that it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

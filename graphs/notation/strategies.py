@@ -4,8 +4,6 @@ They are found by comparing the boxes that the two sides of a cut touch (Tofu, s
 integers. So a window of KH rows has a halo of KH - 1, and 2 x 2 windows at a stride of 2 have none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

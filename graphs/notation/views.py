@@ -8,8 +8,6 @@ A view is one of these, from the dimensions of what is looked at to those of the
                  (8, 256, 512) -> (8, 256, 8, 64):   8 | 256 | 512  ->  8 | 256 | 8 64
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

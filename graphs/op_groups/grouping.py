@@ -1,7 +1,5 @@
 """Grouping: ops are tied into op groups, so that a placer decides about tens of things instead of thousands."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

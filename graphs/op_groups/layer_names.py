@@ -1,7 +1,5 @@
 """Layers by name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container that has several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Concatenation: each input is a range of the result, so a part needs nothing of those that are outside of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphs.notation.affine import variable

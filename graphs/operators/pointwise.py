@@ -3,8 +3,6 @@
 Dropout, too: each part draws for itself which of its elements it keeps, and so makes a mask of its own.
 """
 
-from __future__ import annotations
-
 from graphs.notation.operator import Operator
 from graphs.operators import Description
 from graphs.operators._indices import all_of, broadcast, names, sizes

@@ -1,7 +1,5 @@
 """Products of matrices: y[n, m] = sum over k of x[n, k] w[k, m], in batches, and with something added."""
 
-from __future__ import annotations
-
 from graphs.notation.operator import Operator, tensor
 from graphs.operators import Description
 from graphs.operators._indices import broadcast

@@ -4,8 +4,6 @@ Costs of an op are affine in the batch (`graphs.batch_law.BatchLaw`); times that
 proportion to it, as papers take them, but for those of updates.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -10,8 +10,6 @@ and their weights have neither gradients nor optimizer state.
     u0    u1    u2                      u2
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

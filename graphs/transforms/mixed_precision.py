@@ -15,8 +15,6 @@
 Bytes are those of one parameter. What scales a loss, and its check for overflow, is not in the graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a policy may do beyond placing all units: repair plans, and choose an order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 

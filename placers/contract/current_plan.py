@@ -7,8 +7,6 @@ device kept its order of ops; the less of it, the more critical. Idle is what a 
     device 1         [      c (reads a)     ]           c has none: d reads it
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from functools import cached_property

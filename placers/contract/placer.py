@@ -1,7 +1,5 @@
 """Placer: anything that turns a problem into a plan, placelab's own or a user's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Whole plans: what placers have in common that decide more than a device for each op."""
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 import numpy as np

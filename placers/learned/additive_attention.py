@@ -5,8 +5,6 @@ Here parts that fit a core's cache are computed, used, and computed again for th
 tangent per number it takes an exponential per query and key: tanh(q + k) = 1 - 2 s, s = 1 / (1 + exp(2 q) exp(2 k)).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Placements without repetitions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Ints

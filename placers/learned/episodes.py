@@ -1,7 +1,5 @@
 """Policies that place the units of a problem one after another, seeing where all are: the episodes of Placeto's MDP."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Equal devices: those of a cluster that can change places without any effect on any plan."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.cluster import FREE, Cluster

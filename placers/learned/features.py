@@ -5,8 +5,6 @@ policy serves graphs and clusters of any size. GDP names op type and output shap
 the other features are our choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a policy computes must be finite numbers: with NaN or infinity its placements would mean nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """PolicyPlacer: a policy as a placer; LearnedPlacer: one that places op by op, whichever policy that is."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Each is a folder here, whose `placer.py` has
 - `build(*, checkpoint="", samples=0, untrained=False, ...)`, a `PolicyPlacer`.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

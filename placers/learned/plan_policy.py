@@ -1,7 +1,5 @@
 """Policies that make whole plans, pipelines, decision by decision: what the trainer of whole plans asks of them."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar

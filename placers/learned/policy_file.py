@@ -4,8 +4,6 @@
 known, or by another file version, is refused rather than misread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar

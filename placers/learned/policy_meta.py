@@ -1,7 +1,5 @@
 """What a policy on disk says of itself, in `meta.json` next to its weights; read without torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

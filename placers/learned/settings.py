@@ -3,8 +3,6 @@
 A recipe gives them for a run, a policy for its fine-tuning.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Shapes: the sizes of a policy, given by a spec such as "colocrl:devices=2,hidden=64", and the clusters it is for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar

@@ -1,7 +1,5 @@
 """From the plans of others to pipelines of layers, from which a search may begin."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

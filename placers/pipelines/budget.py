@@ -1,7 +1,5 @@
 """Spent: how many simulations a planner has made of those that it may make, and whether it is to stop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

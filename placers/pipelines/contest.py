@@ -1,7 +1,5 @@
 """Contest: plans of all kinds and from all planners, compared in the same engine, op by op."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

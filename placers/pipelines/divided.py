@@ -6,8 +6,6 @@
 All devices are used, in equal stages of equal width; a search then changes single stages (`placers.pipelines.moves`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

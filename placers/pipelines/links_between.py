@@ -1,7 +1,5 @@
 """Links between sets of devices: seconds of sending an output from one stage to the next, and of summing gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

@@ -6,8 +6,6 @@ them, corrected by what simulations have shown of changes of their kind. Then go
 few places, and the search goes on from there (iterated local search).
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Merit: what plans are compared by."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Notes: which plan was best, by how much, and what the others take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from envs.pipelines.pipeline import LayerPipeline

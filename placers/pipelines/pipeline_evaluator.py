@@ -1,7 +1,5 @@
 """PipelineEvaluator: what pipelines take, at the grain of stages or op by op; each is simulated once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

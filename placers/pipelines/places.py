@@ -6,8 +6,6 @@ stage: all ways to do so for a few devices, and some of them for many; others ar
 (`placers.pipelines.replica_counts`). Slow devices may be left out.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 

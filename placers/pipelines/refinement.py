@@ -1,7 +1,5 @@
 """Refinement: the cuts of a pipeline moved unit by unit, each judged op by op."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

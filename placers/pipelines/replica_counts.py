@@ -10,8 +10,6 @@ What is sent to a stage is taken to come from as many devices as it has. So the 
 knows both ends of each transfer, memory, and replicas that take turns, is asked about each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple

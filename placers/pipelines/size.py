@@ -3,8 +3,6 @@
 Each copy of an op, in micro-batches and replicas, has its seconds on each device of the cluster.
 """
 
-from __future__ import annotations
-
 from envs.plans.plan import Plan
 from graphs.problem import Problem
 

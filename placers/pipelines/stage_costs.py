@@ -4,8 +4,6 @@ Seconds of a layer for a part of the batch are taken to be a fixed part and one 
 that are costed exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

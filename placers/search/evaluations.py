@@ -1,7 +1,5 @@
 """Evaluations of a search: the energy of each plan, the incumbent, and how the search came to it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

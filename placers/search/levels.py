@@ -5,8 +5,6 @@ time (multilevel refinement, Walshaw 2004). Placements of a coarser level are pl
 level are unions of groups of the finer ones, so starts that take long for many units are found for few.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from graphs.op_graph import Ints

@@ -1,7 +1,5 @@
 """Local search: a placement and an order that change step by step; the base of annealing and hill climbing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Searches: step by step, until a number of simulations or seconds, or Ctrl-C; they can be saved and resumed."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -9,8 +9,6 @@ Order and estimates are measured: `docs/results/archive/starts.md` says also why
 KaHIP is an optional package; without it, a note of the result says that this start was left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple

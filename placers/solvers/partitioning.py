@@ -7,8 +7,6 @@ Estimates decide what fits. Where placements may be simulated, a partition that 
 once.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 

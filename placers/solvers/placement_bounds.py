@@ -5,8 +5,6 @@ the one from its end, with the transfers between devices. Ops of one device run 
 start before some time take, from then on, at least all their seconds and the shortest of their tails.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Floats, Ints

@@ -1,7 +1,5 @@
 """Repair: a placement that holds too much memory somewhere, changed until it fits, at little more traffic."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse import csr_array
 

@@ -4,8 +4,6 @@ Every run of the simulator is one of these schedules, whichever the priority, so
 the fastest schedule. The reverse does not hold: a schedule may leave a device idle although an op is ready.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the others: dynamic programming without an order of layers (Bertelè and Briosch
 elimination is the case of two neighbours, Tofu's search over levels of a graph the case of one certain order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -13,8 +13,6 @@ of as many rows, whose results are added up. A product after which something els
 divided, nor is anything else. A weight that `autocast` casts is divided before it is cast.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

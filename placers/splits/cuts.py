@@ -8,8 +8,6 @@
 All of them keep to a limit on the bytes that a device holds, if there is one, or say that they found no way.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

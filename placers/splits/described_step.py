@@ -8,8 +8,6 @@ What is chosen here is a plan's split (`Plan.split`), which `envs.expansion` wri
 is moved can be compared.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """In which order variables are eliminated, and what tables that takes: known before any is allocated."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

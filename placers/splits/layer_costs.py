@@ -11,8 +11,6 @@
 The least cost of all stays what it was.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Floats, Ints

@@ -13,8 +13,6 @@ Between two corners there may be better ones that no price finds, such as half o
 are then changed for cheaper ones while there is room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ Tofu counts bytes, whatever they pass through (Wang et al. 2019, section 5); wit
 to divide a large tensor between servers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import permutations

@@ -5,8 +5,6 @@ elimination, which is exact in costs, proposes what else has to change with a ki
 Kinds of which a change was accepted keep it from then on.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Neither changes the least cost. What is left when neither applies is enumerated,
 series-parallel graph. Bucket elimination needs no such end.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

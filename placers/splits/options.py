@@ -1,7 +1,5 @@
 """Options: which variables a split graph has on a mesh of devices, and by what each may be divided."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ are four parts, which the third divides further.
                 2  y[second half, first half]              2  y[second half, :]  ...
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

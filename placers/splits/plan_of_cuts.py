@@ -1,7 +1,5 @@
 """A plan of cuts: what placers have in common that search for the index by which every op is divided."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from envs.costs.costs import costs_of

@@ -9,8 +9,6 @@
 Source: Tofu (Wang et al. 2019), where tensors have schemes and operators strategies; it ties what it calls coarsened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@ step's computing and moving, and the sums of gradients over replicas. Which ops 
 stage takes its own part of what was found for all of them, once for each width, number of replicas, and kind of links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ that read the same weight. What a cell does besides, such as its three products 
 first three in the first step. Tofu ties steps likewise, position by position (Wang et al. 2019, section 5.2).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 

@@ -1,7 +1,5 @@
 """Problems of which nothing can be divided: all goes to one device, and a note says why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """From simulated step times to advantages: how much better a sample is than others of its problem."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -3,8 +3,6 @@
 What it learned until then is in the run's last checkpoint; nothing that is no number is ever saved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

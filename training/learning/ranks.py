@@ -7,8 +7,6 @@ vector, so that all ranks take the same step. What else they say to each other i
 like that started is rank 0 of 1, and says nothing to anyone.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

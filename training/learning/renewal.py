@@ -1,7 +1,5 @@
 """The random problems that PPO holds, among all that it meets: made when they are first drawn, dropped when renewed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic
 

@@ -5,8 +5,6 @@ are met with a plan: the best one that is known, or that with a few random chang
 even where the best known is hard to beat. What samples are paid is `training.learning.advantage.gains_over`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

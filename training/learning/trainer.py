@@ -1,7 +1,5 @@
 """Trainer: what improves a policy; PPO, REINFORCE and that of whole plans are the three that there are."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self

@@ -5,8 +5,6 @@ if the service cannot be reached, or knows no user; and `build(folder, settings)
 the same one again where a run is resumed from its folder.
 """
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A file that is appended to without a buffer, so that it fails where it is written and not where it is closed."""
 
-from __future__ import annotations
-
 from io import FileIO
 from pathlib import Path
 

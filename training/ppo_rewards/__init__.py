@@ -5,8 +5,6 @@ The `build` of each file returns a function of (plans,) step seconds over the pr
 `training.learning.advantage`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any

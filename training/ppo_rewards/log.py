@@ -1,7 +1,5 @@
 """Minus the logarithm of the step time: a tenth less counts alike whether a plan is good or bad. Ours, no paper's."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Floats

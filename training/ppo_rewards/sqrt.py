@@ -1,7 +1,5 @@
 """GDP's reward: minus the square root of the step time (Zhou et al. 2019, section 4.1)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Floats

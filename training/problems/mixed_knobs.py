@@ -3,8 +3,6 @@
 layers=2,steps=16  and  layers=4,steps=12  also give  layers=2,steps=12  and  layers=4,steps=16.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 On the same few clusters throughout, it learns the training graphs by heart instead, and places others worse.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -6,8 +6,6 @@ replaced in one step, so that a kill at any moment leaves a state that fits toge
 follow from (seed, update) and need no storage.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fine-tuning: a policy learns one problem, by the trainer that it declares, within a number of simulations."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A policy's model card (Mitchell et al. 2019): what it is for, what it learned from and how, what it is not for."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

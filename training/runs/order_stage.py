@@ -8,8 +8,6 @@ it is lost.
     RUN/order/    the state of this stage, to resume from, and its metrics
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Resources: what a training run is computed with. They change its speed, and of its results no more than rounding."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Where weights are chosen by validation, `validation.jsonl` says how they did.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tomllib

@@ -1,7 +1,5 @@
 """Several seeds of one recipe, trained one after the other, each in a run folder of its own."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

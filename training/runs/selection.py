@@ -5,8 +5,6 @@ be averaged over the updates (Polyak and Juditsky 1992), and those are kept that
 random ones, of kinds that are held out.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

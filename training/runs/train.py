@@ -1,7 +1,5 @@
 """Train a learned placer over graph families, into a run folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial

@@ -4,8 +4,6 @@ held by shard 0   [0 .. 3]                needed by shard 1 of the reader, with 
 held by shard 1   [4 .. 7]                pieces: 4 .. 7 of shard 1, and 3 of shard 0
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

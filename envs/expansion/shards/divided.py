@@ -1,7 +1,5 @@
 """Divided: connects the copies of ops where the plan divides ops by their indices."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache

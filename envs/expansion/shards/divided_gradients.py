@@ -6,8 +6,6 @@ that all of the shards want are put into buckets, each with an all-reduce of its
 any tensor is.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 

@@ -12,8 +12,6 @@ Partial sums are added up first, each shard taking the box for which least has t
     work 1 ---------> sum 1           and an all-reduce once the sums are sent on to all
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

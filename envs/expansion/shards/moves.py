@@ -3,8 +3,6 @@
 What is said once of an op that runs for every micro-batch is written for each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Gradients of weights that the same shards add up are put into buckets, in the order in which they are made.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 

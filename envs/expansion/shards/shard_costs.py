@@ -4,8 +4,6 @@ An op that is divided by n along an index that one of its inputs does not have r
 FLOPs are divided by n, and bytes by less. An op without a description costs each shard what it costs undivided.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache

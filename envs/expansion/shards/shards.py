@@ -4,8 +4,6 @@ An op without a description is done as a whole by every shard. Of its output it 
 piece, `UNKNOWN`, that is read as a whole.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ weights. What others read of a weight that their device does not store is sent t
 has what it waits for. Of weights that are not updated, a device stores what is read there.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property

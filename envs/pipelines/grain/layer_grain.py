@@ -10,8 +10,6 @@ overlaps with the rest of the backward pass, as at op grain. Divided stages are 
 dividing and part of the batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 

@@ -21,8 +21,6 @@ over replicas while the first ones are still computed. And the problem may be on
 (`envs.pipelines.grain.layer_grain`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ dispatcher and autograd to issue it. So a pass takes as long as its issuing, on 
 in between; on a processor the kernels of some hundred numbers are in it, and a GPU's launches are not.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

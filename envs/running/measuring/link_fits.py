@@ -6,8 +6,6 @@ on a machine moves little, and the line is the one with the least sum of squared
 fall, so that small messages count as much as large ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

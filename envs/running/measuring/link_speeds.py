@@ -9,8 +9,6 @@ the same again without messages: the difference is what the messages cost each, 
     receiver   |compute  .  compute  .   compute   .  | wait       |compute|compute|compute|
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from itertools import pairwise

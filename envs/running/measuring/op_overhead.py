@@ -1,7 +1,5 @@
 """A model of minimal ops, by which the runner's cost per op is measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -8,8 +8,6 @@ the smallest op of the same phase in the same process is subtracted. `placelab c
 takes longer than all its ops.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

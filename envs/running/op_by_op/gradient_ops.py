@@ -7,8 +7,6 @@ The graph says which op reads which (`graphs.capture.training_step`); here it is
     X.update        the new values of the weights whose gradients end there: that of a weight's first user
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

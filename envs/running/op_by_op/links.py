@@ -6,8 +6,6 @@ communicators, towards higher and towards lower ranks, and what has been asked f
 goes the other way. NCCL was not tried: it takes several GPUs.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Protocol
 

@@ -11,8 +11,6 @@ An op's gradients are computed by autograd from its own part of the graph alone 
 several ops read, one device computes the new value, and sends it to the others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

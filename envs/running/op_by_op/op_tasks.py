@@ -4,8 +4,6 @@ wait for the messages that nobody here has read before -> compute -> send what o
 read for the last time
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field

@@ -14,8 +14,6 @@ gradients of integers, weights that the other one does not read. In addition, a 
 one device, and reads on others, is sent to these after all ops.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

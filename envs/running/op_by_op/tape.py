@@ -9,8 +9,6 @@ Every op is a function of the *slots* of the process: a list of tensors, whose p
 so that a step is little more than the calls of PyTorch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -9,8 +9,6 @@ DTensor computes what the undivided model does: batch normalisation is over the 
 normalise their own part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property

@@ -7,8 +7,6 @@ Of a tensor of S bytes on n devices a device receives, as rings send it:
     all-reduce                 2 S (n - 1) / n
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

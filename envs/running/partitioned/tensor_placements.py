@@ -9,8 +9,6 @@ Said are the parts of weights that the updates store and those that forward ops 
 what each op divides of other ops' outputs. DTensor decides that itself, by the rules of its operations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A pass is measured as a whole. Where it stands for several ops, as a whole backw
 that computes the forward pass again, its time is divided among these in proportion to what the simulator gives them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import pairwise
 

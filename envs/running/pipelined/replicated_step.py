@@ -4,8 +4,6 @@ Each replica runs its part of the batch, in micro-batches if there are several, 
 last backward pass runs, bucket by bucket.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import deepcopy

@@ -4,8 +4,6 @@ Replicas of a stage hold the same weights, and so do stages that use a weight to
 last layer. All of them add up what the others have, and then update alike.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache

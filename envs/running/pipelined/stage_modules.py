@@ -8,8 +8,6 @@ A stage sends to the next one alone, so what a later stage reads is passed on by
 are not sent: each stage takes what it reads of the micro-batch's inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Orders that PyTorch has no class for are given to its runtime row by row, which is no public interface yet.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Most round it to modules, or to layers in a row, before. The others take a plan as it is, and need no model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import nn

@@ -1,7 +1,5 @@
 """For simulators of networks: Chakra execution traces of the simulated step, a file for each device."""
 
-from __future__ import annotations
-
 from envs.files.chakra_traces import chakra_traces
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate

@@ -4,8 +4,6 @@ PipelineModule balances parts by itself; a list of them is given by a class deri
 sets self.parts and calls self._set_bounds. Source: deepspeed/runtime/pipe/module.py of deepspeedai/DeepSpeed.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import accumulate
 

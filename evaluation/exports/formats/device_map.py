@@ -1,7 +1,5 @@
 """For accelerate and transformers: {"model.layers.0": 0, ...}, of each module the number of its GPU."""
 
-from __future__ import annotations
-
 import json
 
 from evaluation.exports.module_keys import ModuleKeys

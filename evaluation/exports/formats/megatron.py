@@ -5,8 +5,6 @@ if --pipeline-model-parallel-size is 2. A stage may be empty. Source: PipelinePa
 megatron/core/transformer/pipeline_parallel_layer_layout.py of NVIDIA/Megatron-LM.
 """
 
-from __future__ import annotations
-
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written

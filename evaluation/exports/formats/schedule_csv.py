@@ -5,8 +5,6 @@ format "compute_only"), which sends and receives by itself. torchtitan puts stag
 pipeline_parallel_schedule, which is therefore one with as many stages on each.
 """
 
-from __future__ import annotations
-
 from envs.plans.plan import Plan
 from envs.running.pipelined.schedule_rows import schedule_rows
 from evaluation.exports.written import Written

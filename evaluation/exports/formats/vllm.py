@@ -1,7 +1,5 @@
 """For vLLM's environment: how many layers each pipeline rank has."""
 
-from __future__ import annotations
-
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written

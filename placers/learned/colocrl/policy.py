@@ -6,8 +6,6 @@ the topological order, any further neighbours not being seen, so that one policy
 groups are the graph's units, co-located by how it was loaded; the paper's rules for that merge all of a chain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """OneShotPolicy: every unit's device is drawn at once, independently given the problem (GDP)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isqrt
 from typing import ClassVar, Self

@@ -10,8 +10,6 @@ that. Otherwise (ours) neighbours are shares of the sequence, since positions in
 before anything is learned, types are shares of the unit's ops, and the grouper has a ReLU.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -7,8 +7,6 @@ division by 10; the code's settings are "hdp:bound=1,temperature=1,released=true
 on logits in the first 750 updates, and the repetition of the last placement after 500.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

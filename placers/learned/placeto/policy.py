@@ -1,7 +1,5 @@
 """Placeto's policy: given the graph, its placement and the current unit, a distribution over devices for that unit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, ClassVar, Literal

@@ -9,8 +9,6 @@ A repair that changes nothing, or comes to a placement that the search was at la
 annealing's moves takes its place.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """What the sequential policy sees of several problems, and what it decides: devices, an order, what to free."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

@@ -9,8 +9,6 @@ and how busy devices will be in the end, at no simulation. Every unit but the on
     tensors         present                                holders; ahead_bytes if not present
 """
 
-from __future__ import annotations
-
 from envs.simulation.compiled import inlined
 from graphs.op_graph import Ints
 from placers.learned.sequential.layout import RolloutLayout

@@ -5,8 +5,6 @@ Of 16 candidates 8 are the policy's own, 4 are plans of cheap placers, those tha
 find more than 16 samples where the policy is weak, and nearly as much where it is strong.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Ints

@@ -10,8 +10,6 @@ times as many groups, with that placement as the pass before, and so on (multile
 All of it takes no simulation. The numbers are chosen by problems of neither training nor test (`docs/results.md`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the sequential decoder sees of a unit on a device before the unit is placed: the features, by name."""
 
-from __future__ import annotations
-
 from enum import IntEnum, auto
 
 

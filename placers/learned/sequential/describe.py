@@ -1,7 +1,5 @@
 """The features of the unit at hand on every device, written from what a roll-out knows so far."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

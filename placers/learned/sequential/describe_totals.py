@@ -1,7 +1,5 @@
 """The features that tell what a choice means for the whole: components, balance, channels, and the problem at large."""
 
-from __future__ import annotations
-
 import math
 
 from envs.simulation.compiled import inlined

@@ -1,7 +1,5 @@
 """The encoder of the sequential decoder: what every unit knows of the graph around it, computed once per problem."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

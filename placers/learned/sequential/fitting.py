@@ -9,8 +9,6 @@ off overfull devices (`placers.solvers.repair`), and the next simulation says ho
     to be repaired to   [ held ... ]                  |                   what lives for a while is taken to stay
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

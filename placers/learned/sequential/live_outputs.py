@@ -13,8 +13,6 @@ Copies that other devices read are counted while their reader runs. Units are ta
 ops of many units run in turns, more lives at once than is counted.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Self
 
 import numpy as np

@@ -16,8 +16,6 @@ nothing would keep the logit from growing without end, until the ratio of two up
 more; it is clipped smoothly, as Bello et al. (2017, appendix A.1) clip theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self

@@ -5,8 +5,6 @@ after another, in HEFT's order (Topcuoglu et al. 2002) unless the policy has ano
 learned rule.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from envs.objectives import Evaluator

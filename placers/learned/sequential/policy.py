@@ -6,8 +6,6 @@ A policy with `orders` then also decides in which order devices run what is read
 A policy with `one_device` first decides whether to place unit by unit at all (`sequential.one_device`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar

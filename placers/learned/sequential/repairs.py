@@ -1,7 +1,5 @@
 """Repairs of plans of one problem by a policy: some units are freed and placed again, in several ways at a time."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -10,8 +10,6 @@ fraction of the time, with the rest in its place: what is placed already, and wh
     decides                        x                x
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SequentialShape: the knobs of the sequential policy's network."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

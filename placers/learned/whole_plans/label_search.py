@@ -4,8 +4,6 @@ A formula proposes pipelines, and a local search at the grain of stages improves
 a construction can make: its numbers of micro-batches, its orders of passes, replicas that split each micro-batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ That is for each number of micro-batches, replicas and stages, on consecutive de
 cuts. It is rough: a policy reads it among other features, and learns when to trust it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -4,8 +4,6 @@ A pipeline is made without any simulation, in a moment: the best by a formula of
 one among them. Of several the best by simulation is taken.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar

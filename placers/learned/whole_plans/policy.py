@@ -1,7 +1,5 @@
 """The policy of whole plans: for each kind of decision a small network that rates the actions that are possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -3,8 +3,6 @@
 What the libraries cut need not have the least bottleneck: it is what their users get.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.foundation.errors import InputError

@@ -1,7 +1,5 @@
 """Chains: layers or units in one order, cut into consecutive stages by dynamic programming."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.op_graph import Floats, Ints

@@ -9,8 +9,6 @@ are active, one for each pipeline there is now. Two blocks of 8 devices, and pip
                   *-----------'             *-----------'              active: 0, 1, 8, 9: rank 1 has devices 4 to 7
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphs.foundation.errors import InputError

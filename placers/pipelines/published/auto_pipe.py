@@ -4,8 +4,6 @@ The size of a sub-layer is its number of parameters, in millions. The unit count
 compared with a square.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ its layers over the number of its replicas, or twice that of the transfer into i
 memory than the limit, replicas or not. All machines are used, unless replicas could then not divide the samples.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ the first layer of the next stage counts too, as in the program. Memory does not
 github.com/AlibabaPAI/DAPPLE, a program in Rust; what is here is written from its formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

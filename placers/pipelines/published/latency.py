@@ -15,8 +15,6 @@ It is a lower bound on the step if the pivot computes, or if links are half dupl
 what links of two directions carry at once.
 """
 
-from __future__ import annotations
-
 from envs.simulation.compiled import subroutine
 from graphs.op_graph import Floats
 

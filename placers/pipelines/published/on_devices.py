@@ -1,7 +1,5 @@
 """From stages of layers and their number of devices on each server to stages on devices, and to a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

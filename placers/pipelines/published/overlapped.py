@@ -13,8 +13,6 @@ Source: github.com/AlibabaPAI/DAPPLE, `cc_overlap.rs` and `data_parallel.rs`, pr
 from their formulas.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.pipelines.layers import Layers

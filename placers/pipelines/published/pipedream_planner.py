@@ -16,8 +16,6 @@ On servers the hierarchy has two levels: a pipeline on the devices of a server, 
     stage 1              2 3 | 6 7      what is computed in a server goes on there: to 2, 6, 3, 7, ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm

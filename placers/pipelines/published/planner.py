@@ -6,8 +6,6 @@ stage: the next layers go to some devices, chosen by the policies. Data parallel
 What is kept for a state need not be what the best pipeline begins with, so this is a heuristic, as published.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -16,8 +16,6 @@ Levels are a hierarchy of machines, the innermost first. What a stage computes a
 machine of that level: T reads the seconds from A of the level below, for all of its machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -7,8 +7,6 @@ sets of equal devices change places, such as two servers alike:
     server A = 0, 1; server B = 2, 3           units on 0 0 1 2  are as fast as  2 2 3 0
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations
 

@@ -4,8 +4,6 @@ A decoder masks what it takes for impossible: devices that are full by its estim
 that are still empty, all but the first. What it masks it cannot learn, however often it is shown.
 """
 
-from __future__ import annotations
-
 import torch
 
 from graphs.op_graph import Floats, Ints

@@ -7,8 +7,6 @@ optimization"). What a policy finds is near what it already does, and so easier 
 A problem whose searches are in vain is searched ever less often.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass

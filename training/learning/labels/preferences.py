@@ -8,8 +8,6 @@ reference policy. A pair of samples, w the best and l another, costs, with p the
 Ours: all others are paired with the best instead of a choice among them, and what does not fit has a ratio, too.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid

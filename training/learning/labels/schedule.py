@@ -1,7 +1,5 @@
 """LabelSchedule: when the label of a problem is to be searched again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 

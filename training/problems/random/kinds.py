@@ -1,7 +1,5 @@
 """The kinds of random graphs, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import numpy as np

@@ -4,8 +4,6 @@ Models differ in how work, weights and outputs change along the chain; all else 
 policy meets clusters on which one device is best, replicas, pipelines, or both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count, islice

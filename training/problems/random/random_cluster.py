@@ -1,7 +1,5 @@
 """Random clusters: equal and unequal devices, in one server or several, on links that are shared, private or free."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

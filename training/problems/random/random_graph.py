@@ -1,7 +1,5 @@
 """Random op graphs: a shape of some kind, with what its ops compute, send and keep."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Memory for random problems: what a plan that saves memory needs of each device, and little more, or much more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

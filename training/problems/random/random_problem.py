@@ -1,7 +1,5 @@
 """Random problems: a graph of some kind on a random cluster, both drawn from one seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random problems that are renewed while a policy learns from them: always the same ones for the same seed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

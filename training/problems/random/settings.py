@@ -1,7 +1,5 @@
 """Settings of random problems: how many there are, of which kinds, and between which bounds they are drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Shape: who feeds whom in a random graph, before anything costs anything."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

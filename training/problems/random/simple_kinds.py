@@ -3,8 +3,6 @@
 Each function makes a shape of `nodes` nodes at most, half as many at least; of eight or more.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from graphs.algorithms.order import topological_order
