@@ -25,7 +25,7 @@ from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Schedule, Zero, pass_order_of
+from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Zero, pass_order_of
 from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -60,7 +60,10 @@ class Parallel(Named):
     """Stages of each device, in turns: Megatron-LM's virtual pipeline stages. For orders that take only that, two in
     the shape of a V."""
     recompute: bool = False
-    """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
+    """Whether forward ops run again for the backward pass, instead of keeping what they made: Megatron-LM's full
+    recomputation of each layer."""
+    recompute_at: Recomputing = "block"
+    """When: block by block; `late` for each stage as a whole, or `early` for that as soon as its devices are free."""
     all_reduce: AllReduceOrDefault = ""
     """How replicas, and shards, sum up, as `data_parallel` has it; "" as the runtime does, on GPUs alone with NCCL."""
     order: str = ""
@@ -99,9 +102,10 @@ class Parallel(Named):
         schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce, zero=zero)
         if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
             recompute = tuple(range(len(rank))) if self.recompute else ()
+            when = self.recompute_at if self.recompute else WHOLE_BATCH.recompute_at
             schedule = Schedule(
-                self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, all_reduce=self.all_reduce,
-                zero=zero,
+                self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, when,
+                all_reduce=self.all_reduce, zero=zero,
             )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)

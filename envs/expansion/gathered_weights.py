@@ -21,6 +21,7 @@ from envs.expansion.collectives import collective
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
 from envs.expansion.pass_lists import BACKWARD, FORWARD, INPUT_GRADIENT, PassLists
+from envs.expansion.recompute import positions_again
 from envs.expansion.updates import Updates
 from envs.expansion.weight_groups import WeightGroups
 from envs.plans.schedule import AS_READY
@@ -116,9 +117,10 @@ class _Gathers:
         is_later = (role[copy] == Role.RECOMPUTED) | (layout.problem.graph.phase[origin[copy]] == Phase.BACKWARD)
         order = np.empty(len(layout.problem.graph), np.int64)
         order[layout.problem.graph.topological_order] = np.arange(len(order))
-        return _Readers(
-            2 * group + (is_later & ~self.stays[group]), micro_batch[copy], replica[copy], copy, order[origin[copy]]
+        position = np.where(
+            role[copy] == Role.RECOMPUTED, positions_again(layout, order)[origin[copy]], order[origin[copy]]
         )
+        return _Readers(2 * group + (is_later & ~self.stays[group]), micro_batch[copy], replica[copy], copy, position)
 
     def _wait(self, gates: Ints) -> None:
         """Let each gather wait until what reads the last but one before it on its device has ended."""

@@ -15,6 +15,7 @@ from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role, priorities_of_copies
 from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import BACKWARD, INPUT_GRADIENT, KINDS, PassLists, pass_kinds
+from envs.expansion.recompute import positions_again
 from graphs.op_graph import Ints
 
 
@@ -35,8 +36,14 @@ def lengthen_passes(draft: Draft, lists: PassLists | None) -> None:
     takes_time = costs_of(layout.problem).op_seconds.max(axis=1) > 0
     these = np.flatnonzero((kind >= 0) & (origin >= 0) & takes_time[origin])
     key = ((stage * len(KINDS) + kind) * layout.micro_batches + micro_batch) * len(layout.problem.cluster) + device
-    priority = priorities_of_copies(layout.problem, layout.plan.order, origin[these])
-    ranked = these[np.lexsort((priority, role[these] != Role.RECOMPUTED, key[these]))]  # a pass computes again first
+    priority = priorities_of_copies(layout.problem, layout.plan.order, np.arange(len(layout.stage)))
+    is_again = role[these] == Role.RECOMPUTED
+    own = priority[origin[these]]
+    if layout.plan.schedule.recompute_at == "block":  # before the backward pass of the block
+        when = np.where(is_again, positions_again(layout, priority)[origin[these]], own)
+    else:  # a pass computes again first
+        when = ~is_again
+    ranked = these[np.lexsort((own, ~is_again, when, key[these]))]
     draft.lengthened = ranked[np.unique(key[ranked], return_index=True)[1]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.plans.blocks import check_blocks
 from envs.plans.schedule import AS_READY, Schedule
 from envs.plans.stages import Devices, device_sets, stage_edges, stages_of
 from graphs.foundation.errors import InputError
@@ -77,6 +78,7 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
         _check_zero(problem, schedule)
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
+    check_blocks(problem.graph, stage, schedule)
     _check_samples(problem, devices if of_replicas else (), schedule, stage)
     if schedule.sharing == "turns":
         for op, several in enumerate(devices):

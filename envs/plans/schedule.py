@@ -27,7 +27,7 @@ BUCKET_BYTES = float(25 * 2**20)  # of gradients that are summed up together, as
 
 Sharing = Literal["split", "turns"]
 Update = Literal["step", "micro_batch"]
-Recomputing = Literal["late", "early"]
+Recomputing = Literal["late", "early", "block"]
 AllReduce = Literal["ring", "hierarchical", "direct", "nccl"]
 AllReduceOrDefault = Literal["", AllReduce]
 Zero = Literal[0, 1, 2, 3]
@@ -68,9 +68,10 @@ class Schedule:
     order: PassOrderField = PassOrderField(AS_READY)
     """The order of passes (`envs.pass_orders`), or `AS_READY`."""
     recompute: tuple[int, ...] = ()
-    """Stages that keep only what enters them, and run their forward ops again before the backward pass."""
+    """Stages that keep only what enters them, or their blocks, and run forward ops again for the backward pass."""
     recompute_at: Recomputing = "late"
-    """Once the gradient has arrived (DAPPLE), or as soon as the device is free (torchgpipe)."""
+    """Once the gradient has arrived (DAPPLE), or as soon as the device is free (torchgpipe), the whole stage; or block
+    by block, each once the gradient has arrived at it (`torch.utils.checkpoint` around each, `envs.plans.blocks`)."""
     sharing: Sharing = "split"
     """Whether replicas of a stage split each micro-batch, or take whole ones in turns."""
     update: Update = "step"

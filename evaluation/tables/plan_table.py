@@ -130,7 +130,9 @@ def schedule_sentence(expansion: Expansion) -> str:
     if expansion.plan.split:
         said.append(split_summary(expansion.given, expansion.plan))
     if schedule.recompute:
-        said.append(f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))} recomputed")
+        how = " block by block" if schedule.recompute_at == "block" else ""
+        again = f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))}"
+        said.append(f"{again} recomputed{how}")
     if schedule.zero:
         said.append(f"ZeRO-{schedule.zero}")
     if schedule.update == "micro_batch":

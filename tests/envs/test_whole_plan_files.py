@@ -20,6 +20,7 @@ from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.op_groups.grouping import tie_ops
+from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 from graphs.runtime import FIFO, PROGRAM
 from tests.envs.test_plan_file import NAMES, named, written, written_as
@@ -44,12 +45,13 @@ def whole_plans(draw: st.DrawFn) -> tuple[Problem, Plan]:
     listed = draw(st.booleans())
     count = int(stage.max()) + 1 if listed else len(set(devices))
     update = draw(st.sampled_from(get_args(Update)))
+    has_blocks = (named_blocks(problem.graph) >= 0).any()
     schedule = Schedule(
         micro_batches=6 * draw(st.integers(1, 9)),
         stages=tuple(stage.tolist()) if listed else (),
         order=draw(st.sampled_from(("as_ready", "gpipe"))) if update == "step" else "gpipe",
         recompute=tuple(draw(st.sets(st.integers(0, count - 1)))),
-        recompute_at=draw(st.sampled_from(get_args(Recomputing))),
+        recompute_at=draw(st.sampled_from([each for each in get_args(Recomputing) if has_blocks or each != "block"])),
         sharing=draw(st.sampled_from(get_args(Sharing))),
         update=update,
         all_reduce=draw(st.sampled_from(get_args(AllReduce))),

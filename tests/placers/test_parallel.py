@@ -60,6 +60,7 @@ def stages_of(problem: Problem, degrees: str) -> list[int]:
         ("pp=4,order=gpipe", (8 + 3) * 2 * 3),
         ("pp=4,interleaved=2", 8 * 2 * 3 + 3 * 1 * 3),  # Narayanan et al. 2021, 2.2: half of the bubble
         ("pp=4,recompute=true", (8 + 3) * 2 * (1 + 1 + 2)),
+        ("pp=4,recompute=true,recompute_at=late", (8 + 3) * 2 * (1 + 1 + 2)),
         ("pp=2,dp=1", (8 + 1) * 4 * 3),
         ("pp=2,dp=2", (8 + 1) * 4 * 3 / 2),  # each replica has half of every micro-batch
     ],

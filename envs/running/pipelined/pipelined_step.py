@@ -52,7 +52,14 @@ PARTS_OF_BACKWARD = PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT
 
 def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
     """The rows of a plan that can be run as a pipeline. Raises InputError for another one."""
-    schedule, rows = plan.schedule, schedule_rows(problem, plan)
+    schedule = plan.schedule
+    if schedule.recompute and schedule.recompute_at != "late":
+        what = "forward passes before their gradients arrive" if schedule.recompute_at == "early" else "block by block"
+        raise InputError(
+            f"the schedule computes again {what}, and processes do so with whole stages once gradients have arrived; "
+            "use recompute_at 'late'"
+        )
+    rows = schedule_rows(problem, plan)
     counts = [len(replicas) for replicas in rows.devices]
     if len(set(counts)) > 1:
         raise InputError(
@@ -62,11 +69,6 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
         )
     if schedule.update == "micro_batch" and schedule.micro_batches > 1:
         raise InputError("the schedule updates weights after each micro-batch, which cannot be run; use update 'step'")
-    if schedule.recompute and schedule.recompute_at == "early":
-        raise InputError(
-            "the schedule computes forward passes again before their gradients arrive, and PyTorch does so once they "
-            "have; use recompute_at 'late'"
-        )
     if problem.graph.has_sparse_gradient.any():
         raise InputError(
             f"{problem.graph.name!r} looks rows up with sparse=True, and such gradients are not added up over passes "

@@ -11,6 +11,7 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update, Zero
 from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 from tests.oracle.strategies import SECONDS, clusters
 
@@ -60,6 +61,11 @@ def step_graphs(draw: st.DrawFn, most_ops: int = 4, most_stages: int = 3) -> tup
     if draw(st.booleans()):
         _add_backward(draw, ops, weight)
     edges, total = np.reshape(np.array(ops.edges, np.int64), (-1, 2)), len(ops.kind)
+    block = np.cumsum(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))  # of consecutive ops
+    is_outside = draw(
+        st.lists(st.integers(0, 3).map(lambda number: number == 0), min_size=count + 1, max_size=count + 1)
+    )
+    names = [f"op{op}" if op >= count or is_outside[block[op]] else f"blocks.{block[op]}/op{op}" for op in range(total)]
     size = np.array(draw(st.lists(BYTES, min_size=total, max_size=total)))
     flops = np.array(draw(st.lists(SECONDS, min_size=total, max_size=total)))
     message = st.just(np.nan) | BYTES
@@ -67,7 +73,7 @@ def step_graphs(draw: st.DrawFn, most_ops: int = 4, most_stages: int = 3) -> tup
     resident = [draw(st.just([]) | st.lists(BYTES, min_size=total, max_size=total)) for _ in range(2)]
     fixed = ~np.array(ops.grows) | (np.array(ops.phase) >= Phase.UPDATE)
     graph = OpGraph(
-        "random", tuple(f"blocks.{op}/op" for op in range(total)), tuple(ops.kind), flops, np.zeros(total), size, edges,
+        "random", tuple(names), tuple(ops.kind), flops, np.zeros(total), size, edges,
         control=np.array([draw(st.integers(0, 6)) == 0 for _ in edges], np.bool_),
         weights=np.array([72.0, 144.0]), weight_uses=np.reshape(np.array(ops.uses, np.int64), (-1, 2)),
         phase=np.array(ops.phase), mirror=np.array(ops.mirror), transfer_bytes=np.array(sent),
@@ -116,7 +122,8 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     micro_batches = draw(st.integers(1, 3))
     divides = all(micro_batches % len(several) == 0 for several in on)
     sharing: Sharing = draw(st.sampled_from(("split", "turns"))) if divides else "split"
-    late: Recomputing = draw(st.sampled_from(("late", "early")))
+    has_blocks = (named_blocks(graph) >= 0).any()
+    when: Recomputing = draw(st.sampled_from(("late", "early", "block") if has_blocks else ("late", "early")))
     apart = len({device for several in on for device in several}) == sum(map(len, on))
     order = draw(st.sampled_from(ORDERS if apart else ORDERS[:1]))
     update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
@@ -125,7 +132,7 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     schedule = Schedule(
         micro_batches=micro_batches, stages=stages, order=order, update=update,
         zero=draw(st.sampled_from(zeros)) if may_shard else 0,
-        recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=late,
+        recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=when,
         sharing=sharing,
     )  # fmt: skip
     return problem, Plan(tuple(on[stage] for stage in stages), schedule=schedule)

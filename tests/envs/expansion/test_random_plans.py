@@ -120,13 +120,20 @@ class Received:
 
     def reads_again(self, copy: int, producer: int) -> bool:
         """Whether a copy reads what is computed again."""
-        expansion, stage = self.expansion, self.layout.stage
+        expansion, consumer = self.expansion, int(self.expansion.origin[copy])
         is_later = (
             expansion.role[copy] == Role.RECOMPUTED
-            or expansion.given.graph.phase[expansion.origin[copy]] == Phase.BACKWARD
+            or expansion.given.graph.phase[consumer] == Phase.BACKWARD
         )  # fmt: skip
         exists = ((expansion.role == Role.RECOMPUTED) & (expansion.origin == producer)).any()
-        return bool(is_later and exists and stage[producer] == stage[expansion.origin[copy]])
+        return bool(is_later and exists and self.part_again(producer) == self.part_again(consumer))
+
+    def part_again(self, op: int) -> tuple[int, str]:
+        """The stage of an op and, where blocks are computed again one by one, its block: blocks.2 of blocks.2/op5."""
+        graph = self.expansion.given.graph
+        name = graph.names[op if graph.mirror[op] < 0 else graph.mirror[op]]
+        by_block = self.expansion.plan.schedule.recompute_at == "block"
+        return int(self.layout.stage[op]), name.rpartition("/")[0] if by_block else ""
 
 
 def check_received(received: Received, copy: int, edge: int) -> int:
