@@ -106,16 +106,14 @@ def take_steps(
 ) -> None:  # fmt: skip
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
-    Most changes of a good plan are too slow to be kept whatever memory they take, and their simulations are given up
-    as soon as that is known. Only the others are timed a second time, with memory; but once, with memory, where the
-    plan so far does not fit, for then no change is too slow. A placement that was timed lately under the same order is
-    not timed again, but counts as a simulation. A changed order is always a new one; if it takes exactly as long as the
-    one before, it is taken back, which saves the second time of very many.
+    Most changes of a good plan are too slow whatever memory they take: their simulations are given up as soon as that
+    is known, and only the others are timed again, with memory. While no plan fits, none is too slow, and each is timed
+    once. A placement that was timed lately under the same order is not timed again, but counts as a simulation. A
+    changed order that takes exactly as long as the one before is taken back, which saves the second time of very many.
 
     The blueprint has the priorities of the search in the meantime, and its own before and after.
     """
-    state, placement, ops = walk.state[0], walk.placement[0], blueprint.ops
-    moves, orders = tables.moves, tables.orders
+    state, placement, ops, moves, orders = walk.state[0], walk.placement[0], blueprint.ops, tables.moves, tables.orders
     state.better = 0
     _swap_priorities(ops, walk.priorities)
     add_up(work, placement)
@@ -161,8 +159,7 @@ def take_steps(
         if found < state.least_energy:
             _note_best(walk, ops, found, penalty)
     _swap_priorities(ops, walk.priorities)
-    for device in range(len(run.may_idle)):
-        run.may_idle[device] = np.inf
+    run.may_idle[:] = np.inf
 
 
 @inlined
