@@ -34,7 +34,7 @@ OP = np.dtype(
 )
 ISSUE = np.dtype(
     [
-        ("turn", np.uint32),  # the smaller is issued first, whatever the priority
+        ("turn", np.uint32),  # the smaller is issued first, whatever the priority, but by a process for each device
         ("position", np.uint32),  # in a topological order: of equal priorities the smaller is issued first
         ("op", np.float64),  # seconds of a thread for the op, if it takes time
         ("message", np.float64),  # of a process for each device, for each message that it sends
@@ -205,11 +205,7 @@ def _issue(problem: Problem, priority: Floats) -> Records:
         position[graph.topological_order] = np.arange(len(graph))
         issue["position"] = position
         node = np.arange(len(graph))
-        if host.per_device:
-            rank = np.lexsort((position, priority)).argsort()
-            issue["turn"][ready_first(graph.edges, rank)] = np.arange(len(graph))
-        else:
-            issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
+        issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
         if problem.runtime.streams:
             nodes = AutogradNodes.none(graph) if problem.nodes is None else problem.nodes
             rank = np.lexsort((position, priority, nodes.deferred, issue["turn"])).argsort()

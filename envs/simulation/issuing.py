@@ -230,10 +230,39 @@ def sort_issues(blueprint: Blueprint, run: Run) -> None:
     """Bring the ops of a host in the order of issue: they are in it unless priorities have changed since then."""
     if blueprint.streams:
         return
+    if blueprint.per_device:
+        for op in range(len(run.sorted_by)):
+            if run.sorted_by[op] != blueprint.ops[op].priority:
+                _take_ready_first(blueprint, run)
+                break
+        return
     for place in range(1, len(run.order)):
         if _is_before(blueprint, run.order[place], run.order[place - 1]):
             _merge_sort(blueprint, run)
             break
+
+
+@subroutine
+def _take_ready_first(blueprint: Blueprint, run: Run) -> None:
+    """Of the ops whose inputs have been issued, always the first by priority, and then by position."""
+    queue, place = run.resources[0], 0
+    queue.first = NONE
+    for op in range(len(run.order)):
+        task = run.tasks[op]
+        task.priority = run.sorted_by[op] = blueprint.ops[op].priority
+        task.ready = blueprint.issue[op].position
+        run.awaited[op] = blueprint.ops[op].inputs
+    for i in range(len(blueprint.sources)):
+        push(blueprint, run.tasks, queue, int(blueprint.sources[i]))
+    while queue.first != NONE:
+        op = pop(blueprint, run.tasks, queue)
+        run.order[place] = op
+        place += 1
+        for edge in range(blueprint.ops[op].out_start, blueprint.ops[op].out_end):
+            reader = blueprint.edges[edge].consumer
+            run.awaited[reader] -= 1
+            if run.awaited[reader] == 0:
+                push(blueprint, run.tasks, queue, int(reader))
 
 
 @subroutine

@@ -119,12 +119,9 @@ def test_orders_one_by_one_and_together_give_the_same_bits(case: Case) -> None:
     simulator = simulator_of(case)
     plans, ops = len(case.placements), len(case.problem.graph)
     orders = np.random.default_rng(ops).integers(0, 3, (plans, ops)).astype(float)
-    process = replace(
-        case.problem, runtime=replace(IDEAL, host=Host.uniform(1.0))
-    )  # the order of more than one is not searched
-    together = Simulator(process).run_ordered(case.placements, orders)
+    together = Simulator(case.problem).run_ordered(case.placements, orders)
     for plan, order in enumerate(orders):
-        alone = Simulator(process, order=order).run(case.placements[plan])
+        alone = Simulator(case.problem, order=order).run(case.placements[plan])
         assert alone.step_seconds == together.step_seconds[plan]
         assert alone.peak_bytes.tolist() == together.peak_bytes[plan].tolist()
     assert np.array_equal(simulator.seconds(case.placements), simulator.run_batch(case.placements).step_seconds)
