@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from envs.placed_models.arguments import tensors_of
+
 _NAMED_OTHERWISE = {"__setitem__", "__set__"}  # by index, or an attribute such as `data`
 _NO_CHANGE = {"__invert__", "__index__", "__int__"}  # which begin as __iadd__ does
 
@@ -17,9 +19,9 @@ def changed_argument(function: Callable[..., Any], args: tuple[Any, ...], kwargs
     """The tensor that a call changes, or the first of several, as far as its name and its arguments say it."""
     out = kwargs.get("out")
     if out is not None:
-        return _first([out])
+        return next(tensors_of(out), None)
     name = str(getattr(function, "__name__", ""))
-    return _first(args) if changes_by_name(name) or _asks_for(function, args, kwargs) else None
+    return next(tensors_of(args), None) if changes_by_name(name) or _asks_for(function, args, kwargs) else None
 
 
 def changes_by_name(name: str) -> bool:
@@ -44,12 +46,3 @@ def _position_of_inplace(function: Callable[..., Any]) -> int | None:
     except (TypeError, ValueError):  # of a function in C, which has no such argument
         return None
     return names.index("inplace") if "inplace" in names else None
-
-
-def _first(values: Any) -> Tensor | None:
-    for value in values:
-        if isinstance(value, Tensor):
-            return value
-        if isinstance(value, (tuple, list)) and (found := _first(value)) is not None:
-            return found
-    return None

@@ -16,11 +16,12 @@ from torch import nn
 
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, Copy
+from envs.placed_models.decisions import Decisions
 from envs.placed_models.placed_calls import PlacedCalls
 from envs.placed_models.places import DeviceLike, Places, given_devices
 from envs.placed_models.recomputation import Resume, remembered_regions
 from envs.plans.plan import Plan
-from graphs.capture.function_calls import module_paths
+from graphs.capture.function_calls import ModulePath
 from graphs.foundation.errors import InputError, listed
 from graphs.foundation.torch_names import PARALLELIZE, check_names
 from graphs.op_graph import Call, OpGraph
@@ -28,8 +29,8 @@ from graphs.problem import Problem
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# One forward pass, or recomputation, at a time: while one runs, the calls of modules are seen by it. On several GPUs
-# autograd computes again from one thread each.
+# One forward pass, or recomputation, at a time: while one runs, autograd functions and checkpoints are seen by it. On
+# several GPUs autograd computes again from one thread each.
 _RUNNING = threading.RLock()
 _active = threading.local()
 
@@ -111,13 +112,14 @@ class PlacedForward:
         self.copier = copier
         self._model, self._placement, self._defers = model, placement, defers
         self._own: Callable[..., Any] | None = vars(model).get("forward")
+        self._decisions = Decisions()
         self._named: set[Call] = set()  # the unknown calls that a warning has named
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns."""
         if self in _entered():  # the model calls itself
             return self._forward(*args, **kwargs)
-        with self._running([""], Counter()) as calls:
+        with self._running("", Counter(), self._decisions) as calls:
             returned = self._forward(*args, **kwargs)
         returned = calls.outputs(returned)
         self._name(calls.unknown)
@@ -141,17 +143,17 @@ class PlacedForward:
         return copied
 
     @contextmanager
-    def _running(self, begun: list[str], made: Counter[tuple[str, str]]) -> Iterator[PlacedCalls]:
+    def _running(self, begun: str, made: Counter[tuple[str, str]], decisions: Decisions) -> Iterator[PlacedCalls]:
         """Inside, the model's calls run by the plan, from a place in its code on: a path, and the calls made so far."""
-        with _RUNNING, module_paths(self._model) as paths:
-            paths[:] = begun
-            weights = dict(self._model.named_parameters())
-            calls = PlacedCalls(paths, self._placement, self.copier, weights, defers=self._defers)
+        with _RUNNING:
+            path = ModulePath(self._model, begun)
+            weights = self._model.named_parameters
+            calls = PlacedCalls(path, self._placement, self.copier, weights, decisions, defers=self._defers)
             calls.made.update(made)
 
             def resume() -> Resume:
-                here, so_far = list(paths), calls.made.copy()
-                return lambda: self._running(here, so_far)
+                here, so_far = path(), calls.so_far
+                return lambda: self._running(here, so_far, Decisions())
 
             _entered().append(self)
             try:

@@ -14,24 +14,30 @@ of random numbers of their own: what is drawn on another one is other numbers.)
 An autograd function runs on one device, forward and backward, since its backward may read all that its forward has read
 and made. What it returns has the gradient that it says, be it a view or the input itself: it is copied, and not made
 again elsewhere as views are.
+
+What was decided about the calls of one pass is done likewise in the next (`decisions`), as long as its calls are the
+same. Where they no longer are, what was left out until there is noted, and the rest is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils._pytree import tree_map_only
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from envs.placed_models.arguments import devices_of, tensors_of
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, CopyOf
+from envs.placed_models.decisions import Decision, Decisions, Made
 from envs.placed_models.in_place import changed_argument
+from envs.placed_models.known_tensors import Brought, KnownTensors, View
 from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.weight_gradients import deferred
 from graphs.capture.function_calls import FunctionCalls
@@ -46,34 +52,8 @@ _MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 _OF_THE_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
 
 
-@dataclass(eq=False)
-class _View:
-    """How a tensor was made that shows all of another."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: int  # which of the tensors that the function returns
-    with_gradient: bool  # whether it had one, when it was made
-
-
-@dataclass(eq=False)
-class _Known:
-    """What is known of a tensor."""
-
-    place: int
-    of: CopyOf
-    call: Call | None = None  # that made it, or what it is a view of
-    view: _View | None = None
-    copies: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # by place: a copy, and of which version
-
-
-class _Brought(NamedTuple):
-    """A tensor that was copied for a call, and the copy."""
-
-    original: Tensor
-    there: Tensor
-    version: int  # of the copy, before the call
+# The decisions about calls of which nothing was noted, with what they returned, and what they changed.
+_LeftOut = list[tuple[Decision, list["ref[Tensor]"], "ref[Tensor] | None"]]
 
 
 class PlacedCalls(FunctionCalls):
@@ -81,38 +61,91 @@ class PlacedCalls(FunctionCalls):
 
     def __init__(
         self,
-        paths: list[str],
+        path: Callable[[], str],
         placement: CallPlacement,
         copier: Copier,
-        weights: Mapping[str, nn.Parameter],
+        weights: Callable[[], Iterable[tuple[str, nn.Parameter]]],
+        decisions: Decisions,
         *,
         defers: bool,
     ) -> None:
-        """`weights` are the model's parameters by name; `defers`: gradients of weights wait."""
-        super().__init__(paths)
+        """`weights` gives the model's parameters with their names; `defers`: gradients of weights wait."""
+        super().__init__(path)
         self.unknown: dict[Call, int] = {}  # calls that the plan does not know -> where they ran
         self._placement, self._copier, self._defers = placement, copier, defers
         self._of_function: int | None = None  # the place of the autograd function that runs, if all of it has one
-        self._known = WeakTensorKeyDictionary()
-        for name, weight in weights.items():
-            home = placement.homes.get(name, EVERYWHERE)
-            lies = home if copier.places.has(weight, home) else copier.places.of(weight.device)
-            self._known[weight] = _Known(lies, CopyOf.WEIGHT)
+        self._tensors = KnownTensors(placement.homes, copier, weights)
+        self._decisions, self._last = decisions, decisions.start()
+        self._left_out: _LeftOut | None = []  # None: the calls are others than before, and all is noted
+
+    @property
+    def so_far(self) -> Counter[tuple[str, str]]:
+        """How many calls there were, by module and function."""
+        return self.made.copy() if self._left_out is None else self.made + self._last.made_before
 
     # ---- a call ----------------------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """What the function returns, having run where it did in a pass before, or as `run` decides."""
+        kwargs = kwargs or {}
+        if self.within is not None:
+            return self.run(self.within, func, args, kwargs)
+        decision = self._next(func, args, kwargs)
+        if not decision.repeats:
+            return self.run(decision.call, func, args, kwargs)
+        if decision.brings:
+            return self._repeated(decision, func, args, kwargs)
+        out = self._called(func, args, kwargs) if self._defers else func(*args, **kwargs)
+        if decision.made or decision.changes:
+            self._note_again(decision, out, func, args, kwargs)
+        return out
+
+    def named(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The next call, which is of an autograd function."""
+        with torch._C.DisableTorchFunction():
+            return self._next(function, args, kwargs).call
+
+    def _next(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+        """The decision about the next call, which is new unless the same calls have been made before."""
+        devices, last = devices_of(args, kwargs), self._last
+        if self._left_out is not None:
+            for each in last.after:
+                is_same = each.function == function and each.devices == devices
+                if is_same and (each.options is None or each.options == _options(args, kwargs)):
+                    self._last = each
+                    return each
+            self._note_left_out()
+        call = super().named(function, args, kwargs)
+        options = _options(args, kwargs) if call.function in _MOVES else None
+        self._last = self._decisions.decide(last, call, function, devices, options)
+        return self._last
+
+    def _repeated(
+        self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a call returns for which tensors are copied, as in a pass before."""
+        copied: list[Brought] = []
+        args, kwargs = self._tensors.brought((args, kwargs), decision.place, copied)
+        out = self._called(function, args, kwargs)
+        self._tensors.write_back(copied, decision.place)
+        self._note_again(decision, out, function, args, kwargs)
+        return out
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the call returns, having run where the plan says, or else where the first tensor is that it reads."""
         if function in _OF_THE_GRAPH:
             return function(*args, **kwargs)
         place = self._placement.devices.get(call) if self.within is None else self._of_function
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_of((args, kwargs)))
         changed = changed_argument(function, args, kwargs)
         at = self._place_of_call(place, given, changed)
-        copied: list[_Brought] = []
+        copied: list[Brought] = []
         makes_new = place is not None and _is_new(function)
         if at != EVERYWHERE and not makes_new:
-            args, kwargs = self._brought((args, kwargs), at, copied)
+            args, kwargs = self._tensors.brought((args, kwargs), at, copied)
+        is_plain = given != [] and not makes_new and kwargs.get("device") is None
         if place is not None and (makes_new or kwargs.get("device") is not None):
             kwargs = kwargs | {"device": self._copier.places.devices[at]}
         if not given and at != EVERYWHERE:
@@ -120,10 +153,15 @@ class PlacedCalls(FunctionCalls):
                 out = function(*args, **kwargs)
         else:
             out = self._called(function, args, kwargs)
-        self._write_back(copied, at)
-        if changed is not None and place is not None:
-            self._of(changed).call = call
-        self._note(out, call, at, function, args, kwargs, is_planned=place is not None)
+        is_plain &= not self._tensors.write_back(copied, at)
+        changes = changed is not None and place is not None
+        if changed is not None and changes:
+            self._tensors.note_change(changed, call, self._last)
+        made, is_known = self._note(out, call, at, function, args, kwargs, is_planned=place is not None)
+        if self.within is None and is_plain and is_known and (changed is None or changed is args[0]):
+            self._last.settle(at, made, brings=copied != [], changes=changes)
+        elif self.within is None:
+            self._tensors.need(given)
         return out
 
     def _called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -135,90 +173,29 @@ class PlacedCalls(FunctionCalls):
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an autograd function returns, all of whose forward runs in one place, on inputs that are there."""
-        planned, copied = self._placement.devices.get(call), list[_Brought]()
-        at = self._place_of_call(planned, list(_tensors((args, kwargs))), None)
+        planned, copied, given = self._placement.devices.get(call), list[Brought](), list(tensors_of((args, kwargs)))
+        at = self._place_of_call(planned, given, None)
         is_moved = at != EVERYWHERE and function is not BackwardHookFunction  # which passes on what it is given
         with torch._C.DisableTorchFunction():
+            self._tensors.need(given)
             if is_moved:
-                args, kwargs = self._brought((args, kwargs), at, copied)
+                args, kwargs = self._tensors.brought((args, kwargs), at, copied)
         self._of_function = at if is_moved else None
         out = super().apply(call, function, args, kwargs)
         with torch._C.DisableTorchFunction():
-            self._write_back(copied, at)
-        if planned is None and any(self._of(made).call == call for made in _tensors(out)):
+            self._tensors.write_back(copied, at)
+        if planned is None and any(self._tensors.of(made).call == call for made in tensors_of(out)):
             self.unknown.setdefault(call, at)
         return out
 
     def _place_of_call(self, place: int | None, given: list[Tensor], changed: Tensor | None) -> int:
-        if changed is not None and self._of(changed).of is not CopyOf.GIVEN:
-            return self._of(changed).place
+        if changed is not None and self._tensors.of(changed).of is not CopyOf.GIVEN:
+            return self._tensors.of(changed).place
         if changed is not None:
             return self._copier.places.of(changed.device)
         if place is not None:
             return place
-        return next((at for tensor in given if (at := self._of(tensor).place) != EVERYWHERE), EVERYWHERE)
-
-    def _brought(self, arguments: Any, at: int, copied: list[_Brought]) -> Any:
-        """Arguments in a place; copies that were made for it are added to `copied`."""
-
-        def put(tensor: Tensor) -> Tensor:
-            there = self.at(tensor, at)
-            if there is not tensor:
-                copied.append(_Brought(tensor, there, _version(there)))
-            return there
-
-        return _mapped(arguments, put)
-
-    def _write_back(self, copied: Iterable[_Brought], at: int) -> None:
-        """Where a call has changed the copy of a tensor, which neither its name nor its arguments said: change that."""
-        for original, there, version in copied:
-            if _version(there) == version:
-                continue
-            known, back = self._of(original), there
-            if known.place != EVERYWHERE:
-                back = self._copier.copy(there, at, known.place, known.of, known.call)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and (original.requires_grad or there.requires_grad)):
-                original.copy_(back)
-            known.copies = {at: (there, _version(original))}
-
-    # ---- tensors ---------------------------------------------------------------------------------------------
-
-    def at(self, tensor: Tensor, place: int) -> Tensor:
-        """The tensor, or the one copy of it, in a place."""
-        known = self._of(tensor)
-        if known.place == place or (known.place == EVERYWHERE and self._copier.places.has(tensor, place)):
-            return tensor
-        with_gradient, view = torch.is_grad_enabled() and tensor.requires_grad, known.view
-        if view is not None and tensor.requires_grad and not view.with_gradient:
-            view = None  # it has been given a gradient of its own, by an autograd function or as a leaf
-        copy, version = known.copies.get(place, (None, 0))
-        if copy is not None and version == _version(tensor) and (copy.requires_grad or not with_gradient):
-            return copy
-        if view is not None:
-            with torch.set_grad_enabled(with_gradient):
-                copy = self._again(view, place)
-        else:
-            copy = self._copier.copy(tensor, known.place, place, known.of, known.call)
-        self._known[copy] = _Known(place, known.of, known.call)
-        known.copies[place] = copy, _version(tensor)
-        return copy
-
-    def _again(self, view: _View, place: int) -> Tensor:
-        """The same view of a copy of what it is a view of."""
-
-        def put(tensor: Tensor) -> Tensor:
-            return self.at(tensor, place)
-
-        out = view.function(*_mapped(view.args, put), **_mapped(view.kwargs, put))
-        return list(_tensors(out))[view.output]
-
-    def _of(self, tensor: Tensor) -> _Known:
-        """What is known of a tensor; of one that nothing is known of, where it lies."""
-        known: _Known | None = self._known.get(tensor)  # type: ignore[no-untyped-call]
-        if known is None:
-            known = _Known(self._copier.places.of(tensor.device), CopyOf.GIVEN)
-            self._known[tensor] = known
-        return known
+        return next((at for tensor in given if (at := self._tensors.of(tensor).place) != EVERYWHERE), EVERYWHERE)
 
     def _note(
         self,
@@ -230,30 +207,79 @@ class PlacedCalls(FunctionCalls):
         kwargs: dict[str, Any],
         *,
         is_planned: bool,
-    ) -> None:
-        """Note of what a call returns where it is: views with what they show, and all else where it was made."""
-        made = [(position, tensor) for position, tensor in enumerate(_tensors(out)) if tensor not in self._known]
-        if not made:
-            return
-        read = list(_tensors((args, kwargs)))
+    ) -> tuple[list[Made], bool]:
+        """Note of what a call returns where it is: views with what they show, and all else where it was made.
+
+        Returns what was noted, and whether that could not be an output that the plan does not know.
+        """
+        read = list(tensors_of((args, kwargs)))
+        new = [
+            (position, tensor)
+            for position, tensor in enumerate(tensors_of(out))
+            if tensor not in self._tensors and not any(tensor is each for each in read)
+        ]
+        made, is_known = list[Made](), True
+        if not new:
+            return made, is_known
         memory = {_memory(tensor): tensor for tensor in reversed(read)}
-        is_made_here = is_planned or any(self._of(tensor).of is not CopyOf.GIVEN for tensor in read)
-        for position, tensor in made:
+        is_made_here = is_planned or any(self._tensors.of(tensor).of is not CopyOf.GIVEN for tensor in read)
+        for position, tensor in new:
             shown = memory.get(_memory(tensor))
             if shown is None and not is_planned and call.function in _LAYOUTS:
                 shown = read[0]
             if shown is not None:
-                known = self._of(shown)
-                view = _View(function, args, kwargs, position, torch.is_grad_enabled() and tensor.requires_grad)
+                known = self._tensors.of(shown)
                 is_whole = tensor.numel() >= shown.numel() or known.of is not CopyOf.OUTPUT
                 shows = known.call if is_whole or not is_planned else call
-                self._known[tensor] = _Known(known.place, known.of, shows, view if is_whole else None)
+                made.append(Made(position, known.place, known.of, shows, is_whole))
             elif is_made_here:
                 place = at if self._copier.places.has(tensor, at) else self._copier.places.of(tensor.device)
-                self._known[tensor] = _Known(place, CopyOf.OUTPUT, call)
-                counts = tensor.requires_grad or not self._placement.of_training
-                if counts and not is_planned and call.function not in _MOVES:
-                    self.unknown.setdefault(call, place)
+                made.append(Made(position, place, CopyOf.OUTPUT, call, is_view=False))
+                if not is_planned and call.function not in _MOVES:
+                    is_known &= not tensor.dtype.is_floating_point
+                    if tensor.requires_grad or not self._placement.of_training:
+                        self.unknown.setdefault(call, place)
+            else:
+                continue
+            self._tensors.note(made[-1], tensor, self._last, View.of(made[-1], tensor, function, args, kwargs))
+        return made, is_known
+
+    # ---- as before -------------------------------------------------------------------------------------------
+
+    def _note_again(
+        self,
+        decision: Decision,
+        out: Any,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Note of what a call returns what was noted before, if that was of use; otherwise only if it will be."""
+        changed = args[0] if decision.changes and args else None
+        if not decision.is_needed:
+            assert self._left_out is not None
+            tensors = [ref(out)] if isinstance(out, Tensor) else [ref(each) for each in tensors_of(out)]
+            self._left_out.append((decision, tensors, changed if changed is None else ref(changed)))
+            return
+        if changed is not None:
+            self._tensors.note_change(changed, decision.call, decision)
+        for made, tensor in decision.of_made(list(tensors_of(out))):
+            if tensor not in self._tensors:
+                self._tensors.note(made, tensor, decision, View.of(made, tensor, function, args, kwargs))
+
+    def _note_left_out(self) -> None:
+        """Note what was left out, of tensors that are still there: from here on the calls are others than before."""
+        assert self._left_out is not None
+        for decision, tensors, changed in self._left_out:
+            tensor = _alive(changed)
+            if tensor is not None:
+                self._tensors.note_change(tensor, decision.call, decision)
+            for made, each in decision.of_made(tensors):
+                tensor = _alive(each)
+                if tensor is not None and tensor not in self._tensors:
+                    self._tensors.note(made, tensor, decision)
+        self.made.update(self._last.made_before)
+        self._left_out = None
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
@@ -264,10 +290,14 @@ class PlacedCalls(FunctionCalls):
             return returned
 
         def put(tensor: Tensor) -> Tensor:
-            known: _Known | None = self._known.get(tensor)  # type: ignore[no-untyped-call]
-            reads = known is not None and known.call in self._placement.loss_reads
-            return self.at(tensor, loss) if reads else tensor
+            known = self._tensors.of(tensor)
+            if known.call is None or known.call not in self._placement.loss_reads:
+                return tensor
+            known.need()
+            return self._tensors.at(tensor, loss)
 
+        if isinstance(returned, Tensor):
+            return put(returned)
         return tree_map_only(Tensor, put, returned)
 
 
@@ -283,29 +313,14 @@ def _is_new(function: Callable[..., Any]) -> bool:
     return str(getattr(function, "__name__", "")).startswith("new_")
 
 
-def _version(tensor: Tensor) -> int:
-    """How often the memory of a tensor has been changed in place."""
-    return 0 if tensor.is_inference() else tensor._version
+def _options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What a function that moves a tensor is told, but for tensors."""
+    return tuple(each for each in (*args[1:], *kwargs.items()) if not isinstance(each, Tensor))
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors of arguments, or of what a function returns."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)
-
-
-def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Arguments with each tensor replaced."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if type(value) in (tuple, list):
-        return type(value)([_mapped(each, function) for each in value])
-    if type(value) is dict:
-        return {key: _mapped(each, function) for key, each in value.items()}
-    return value
+def _alive(tensor: ref[Tensor] | None) -> Tensor | None:
+    """A tensor, if there still is one."""
+    there = None if tensor is None else tensor()
+    if there is not None:
+        there._fix_weakref()  # type: ignore[attr-defined]  # of one that only PyTorch has kept, as torch.utils.weak does
+    return there

@@ -10,10 +10,11 @@ A `torch.autograd.Function` has a gradient of its own, which knows nothing of th
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -29,10 +30,10 @@ from graphs.op_graph import Call
 class FunctionCalls(TorchFunctionMode):
     """Sees the calls that are made while it is entered, and names them; `run` says what is done with each."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        """`paths` ends in the path of the module whose code runs at any time; `module_paths` gives it."""
+    def __init__(self, path: Callable[[], str]) -> None:
+        """`path` tells the path of the module whose code runs, as `ModulePath` does."""
         super().__init__()
-        self._paths = paths
+        self._path = path
         self.made: Counter[tuple[str, str]] = Counter()  # calls so far, by module and function
         self.within: Call | None = None  # the autograd function whose forward runs
 
@@ -40,11 +41,14 @@ class FunctionCalls(TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function; what it calls itself is part of it, and has no name of its own."""
-        call = self._named(function_name(func)) if self.within is None else self.within
-        return self.run(call, func, args, kwargs or {})
+        kwargs = kwargs or {}
+        call = self.named(func, args, kwargs) if self.within is None else self.within
+        return self.run(call, func, args, kwargs)
 
-    def _named(self, function: str) -> Call:
-        made = self._paths[-1], function
+    def named(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The next call, which is of this function."""
+        del args, kwargs  # which do not matter to its name
+        made = self._path(), function_name(function)
         call = Call(*made, self.made[made])
         self.made[made] += 1
         return call
@@ -69,7 +73,7 @@ class FunctionCalls(TorchFunctionMode):
         """Applies an autograd function that the module's code applies; one that another applies is part of that."""
         if self.within is not None or issubclass(function, CheckpointFunction):  # whose code is the module's own
             return _apply(function, args, kwargs)
-        self.within = self._named(f"{function.__name__}.apply")
+        self.within = self.named(function, args, kwargs)
         try:
             return self.apply(self.within, function, args, kwargs)
         finally:
@@ -110,36 +114,39 @@ def _applied(function: type[Function], *args: Any, **kwargs: Any) -> Any:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """The name of a function that can be overridden, "linear"; of an attribute of a tensor, "T"."""
+    """The name of a function that can be overridden, "linear"; of an attribute of a tensor, "T"; "Reversal.apply"."""
+    if isinstance(function, type) and issubclass(function, Function):
+        return f"{function.__name__}.apply"
     name = getattr(function, "__name__", type(function).__name__)
     if name in ("__get__", "__set__"):
         name = getattr(getattr(function, "__self__", None), "__name__", name)
     return str(name)
 
 
-@contextmanager
-def module_paths(module: nn.Module) -> Iterator[list[str]]:
-    """The paths of the modules whose code runs, the innermost last; "" for the module itself.
+class ModulePath:
+    """Tells the path of the part of a module whose code runs, "" for the module itself: Python's frames have it.
 
     A module that is registered under several names has the first. As in the exporter, what belongs to the call of a
     module includes its hooks, and a module that was itself traced is part of the one that calls it.
     """
-    path_of = {id(part): path for path, part in module.named_modules() if not isinstance(part, GraphModule)}
-    paths = [""]
-    call = nn.Module.__call__
 
-    def called(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        path = path_of.get(id(part))
-        if path is None:
-            return call(part, *args, **kwargs)
-        paths.append(path)
-        try:
-            return call(part, *args, **kwargs)
-        finally:
-            paths.pop()
+    def __init__(self, module: nn.Module, begun: str = "") -> None:
+        """`begun` is the path where no part of the module was called yet."""
+        self._module, self._begun = module, begun
+        self._paths: dict[int, str] | None = None
 
-    nn.Module.__call__ = called  # type: ignore[method-assign]
-    try:
-        yield paths
-    finally:
-        nn.Module.__call__ = call  # type: ignore[method-assign]
+    def __call__(self) -> str:
+        """The path, by now."""
+        if self._paths is None:
+            named = self._module.named_modules()
+            self._paths = {id(part): path for path, part in named if not isinstance(part, GraphModule)}
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            path = self._paths.get(id(frame.f_locals["self"])) if frame.f_code is _CALL else None
+            if path is not None:
+                return path
+            frame = frame.f_back
+        return self._begun
+
+
+_CALL = nn.Module.__call__.__code__

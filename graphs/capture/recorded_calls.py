@@ -2,7 +2,7 @@
 
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -46,8 +46,8 @@ class RecordedCalls(FunctionCalls):
     current: Call | None = None  # the one that runs
     recorder: Recording
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        super().__init__(paths)
+    def __init__(self, path: Callable[[], str]) -> None:
+        super().__init__(path)
         self.hooks: list[str] = []  # the lines that put hooks on gradients, "" of a module's backward hook
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

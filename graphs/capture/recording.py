@@ -33,7 +33,7 @@ from graphs.capture.autocast import Autocast
 from graphs.capture.by_values import Copies
 from graphs.capture.checkpoints import checkpoints_seen
 from graphs.capture.exporting import decomposition_of, decompositions, exporter_settings
-from graphs.capture.function_calls import module_paths
+from graphs.capture.function_calls import ModulePath
 from graphs.capture.functional_twins import is_view, split_results, twin_of
 from graphs.capture.gradient_flow import detaches
 from graphs.capture.gradient_rules import trained
@@ -74,9 +74,10 @@ def record(
     stand_ins = Copies(module, given) if by_values else StandIns(home_of(given))
     names = {parameter: name for name, parameter in module.named_parameters()}
     buffers = dict(module.named_buffers())
-    with unchanged(module), module_paths(module) as paths:
-        calls = RecordedCalls(paths)
-        recorder = calls.recorder = Recorder(stand_ins, paths, calls)
+    with unchanged(module):
+        path = ModulePath(module)
+        calls = RecordedCalls(path)
+        recorder = calls.recorder = Recorder(stand_ins, path, calls)
         placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
         args, kwargs = with_tensors((args, kwargs), stand_ins)
         put_into(module, stand_ins)
@@ -158,10 +159,10 @@ def _changed(
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operation on tensors into `graph`, an `fx.Graph`."""
 
-    def __init__(self, stand_ins: StandIns, paths: list[str], calls: RecordedCalls) -> None:
+    def __init__(self, stand_ins: StandIns, path: Callable[[], str], calls: RecordedCalls) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
-        self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
+        self._stand_ins, self._path, self._function_calls = stand_ins, path, calls
         self.lifetimes = Lifetimes(self.graph)
         # id of a tensor -> its node, its memory, the version of it, and what is told when the tensor is freed
         self._node: dict[int, tuple[Node, int, int, weakref.ref[Tensor]]] = {}
@@ -287,7 +288,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _describe(self, node: Node, out: Any) -> None:
         """Say of a node what it returns, where in the module's code it comes from, and whether it sends gradients."""
         node.meta["val"] = self._stand_ins.described(out)
-        node.meta["nn_module_stack"] = {"": (self._paths[-1], None)}
+        node.meta["nn_module_stack"] = {"": (self._path(), None)}
         self.gradients.note(node, out)
         if self._function_calls.current is not None:
             self.calls[node] = self._function_calls.current

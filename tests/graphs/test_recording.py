@@ -17,7 +17,7 @@ from torch.compiler import is_exporting as in_export
 from graphs.capture import exporting, tracing
 from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
-from graphs.capture.function_calls import FunctionCalls, module_paths
+from graphs.capture.function_calls import FunctionCalls, ModulePath
 from graphs.capture.program import TracedProgram
 from graphs.capture.recorded_calls import Unrecorded
 from graphs.capture.recording import record
@@ -252,7 +252,7 @@ def test_a_mode_over_the_running_module_sees_the_same_calls(name: str) -> None:
             return function(*args, **kwargs)
 
     with_values = [torch.rand_like(x) if x.is_floating_point() else x for x in args]
-    with module_paths(module) as paths, Seen(paths):
+    with Seen(ModulePath(module)):
         module(*with_values)
     places = [seen.index(call) for call in dict.fromkeys(recorded)]
     assert places == sorted(places)

@@ -116,7 +116,7 @@ def test_what_is_computed_again_runs_where_it_ran_at_first(
     def noted(self: PlacedCalls, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         out = own(self, call, function, args, kwargs)
         if isinstance(out, Tensor):
-            ran.append((call, self._of(out).place))
+            ran.append((call, self._tensors.of(out).place))
         return out
 
     run = random_run("gpt", seed)

@@ -1,0 +1,54 @@
+"""The tensors among a call's arguments, or of what it returns, and the devices that they lie on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+_NESTED = (tuple, list, dict)
+_NUMBERS = frozenset({int, float, bool, str, type(None), slice, torch.dtype})
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors of arguments, or of what a function returns."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from tensors_of(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_of(each)
+
+
+def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Arguments with each tensor replaced."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if type(value) in (tuple, list):
+        return type(value)([mapped(each, function) for each in value])
+    if type(value) is dict:
+        return {key: mapped(each, function) for key, each in value.items()}
+    return value
+
+
+def devices_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.device | None]:
+    """Where the tensors of a call lie, in their order; None for another positional argument that holds none."""
+    found: list[torch.device | None] = []
+    for value in args:
+        kind = type(value)
+        if kind is Tensor or kind is Parameter:
+            found.append(value.device)
+        elif kind in _NUMBERS:
+            found.append(None)
+        elif isinstance(value, _NESTED):
+            found.extend([tensor.device for tensor in tensors_of(value)])
+        else:
+            found.append(value.device if isinstance(value, Tensor) else None)
+    if kwargs:
+        found.extend([tensor.device for tensor in tensors_of(kwargs)])
+    return found

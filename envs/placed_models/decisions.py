@@ -1,0 +1,111 @@
+"""Decisions: what was decided about each call of a forward pass, to be done likewise in the next one.
+
+Where a call runs, and which of its arguments are copied for that, follows from its name, from the plan and from where
+its arguments are. Finding that out takes Python several times as long as the call itself. So it is kept: a pass that
+calls the same functions, with tensors on the same devices, does what was decided before.
+
+    first pass      linear  relu  linear             each is decided
+    second          linear  relu  linear             as before
+    third           linear  relu  sigmoid  linear    two as before; the others are decided, and kept as another way on
+    fourth          either is known
+
+Of most tensors nothing need be noted then: only of those that were copied for a call elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from envs.placed_models.copies import CopyOf
+from envs.placed_models.places import EVERYWHERE
+from graphs.op_graph import Call
+
+T = TypeVar("T")
+
+_MOST = 50_000  # decisions: a hundred ways through a model of 500 calls, some 20 MB
+
+
+class Made(NamedTuple):
+    """What is known of a tensor that a call has made."""
+
+    position: int  # among the tensors that the call returns
+    place: int
+    of: CopyOf
+    call: Call | None
+    is_view: bool  # of all of another tensor
+
+
+@dataclass(eq=False, slots=True)
+class Decision:
+    """What was decided about a call, which is the same after the same calls before it."""
+
+    call: Call
+    function: Callable[..., Any]
+    devices: list[torch.device | None]  # of its arguments, as `devices_of` has them
+    options: tuple[Any, ...] | None  # of a call that moves tensors: what says where to
+    before: Decision | None  # about the previous call
+    after: list[Decision] = field(default_factory=list)  # about the calls that have followed
+    repeats: bool = False  # otherwise it is decided again, each time
+    place: int = EVERYWHERE
+    brings: bool = False  # whether a tensor was copied for it
+    made: tuple[Made, ...] = ()
+    changes: bool = False  # whether it makes of its first argument an output of its own
+    is_needed: bool = False  # whether what it made, or changed, was copied for another call
+
+    def settle(self, place: int, made: Sequence[Made], *, brings: bool, changes: bool) -> None:
+        """Let the call be repeated as it was run."""
+        self.repeats, self.place, self.brings, self.changes, self.made = True, place, brings, changes, tuple(made)
+        self.is_needed = self.is_needed or any(each.is_view for each in made)
+
+    def of_made(self, made: Sequence[T]) -> Iterator[tuple[Made, T]]:
+        """Of each tensor that the call makes what is known of it; it may make fewer than at first."""
+        return ((each, made[each.position]) for each in self.made if each.position < len(made))
+
+    @property
+    def made_before(self) -> Counter[tuple[str, str]]:
+        """How many calls there were up to this one, by module and function."""
+        made, each = Counter[tuple[str, str]](), self
+        while each.before is not None:
+            made[each.call.module, each.call.function] += 1
+            each = each.before
+        return made
+
+
+class Decisions:
+    """The decisions of all passes of a model so far."""
+
+    def __init__(self) -> None:
+        self._starts: dict[bool, Decision] = {}
+        self._count = 0
+
+    def __reduce__(self) -> tuple[type[Decisions], tuple[()]]:
+        return Decisions, ()  # of a model that is copied or saved they are not part
+
+    def start(self) -> Decision:
+        """What comes before the first call of a pass, with gradients or without.
+
+        If there were more ways through the model than are kept, they are forgotten.
+        """
+        if self._count > _MOST:
+            self._starts, self._count = {}, 0
+        nothing = Decision(Call("", "", 0), Decisions, [], None, None)
+        return self._starts.setdefault(torch.is_grad_enabled(), nothing)
+
+    def decide(
+        self,
+        last: Decision,
+        call: Call,
+        function: Callable[..., Any],
+        devices: list[torch.device | None],
+        options: tuple[Any, ...] | None,
+    ) -> Decision:
+        """A new decision after the last one."""
+        decision = Decision(call, function, devices, options, last)
+        last.after.append(decision)
+        self._count += 1
+        return decision
