@@ -47,7 +47,7 @@ class Host:
 
     def lateness(self, members: Ints) -> Floats:
         """(collectives,) seconds for which each waits for the last of so many members, which have a process each."""
-        late: Floats = self.apart * np.log2(members)
+        late: Floats = self.apart * np.log2(np.maximum(members, 1))
         return late
 
     def with_seconds(self, seconds: Mapping[str, float]) -> Host:

@@ -12,8 +12,8 @@ from graphs.operators import Description
 from graphs.operators._indices import argument, broadcast, is_read
 from graphs.signatures import Signature
 
-ATTENTION = "aten.scaled_dot_product_attention"
-KINDS = (ATTENTION,)
+KINDS = ("aten.scaled_dot_product_attention",)  # as text: it is read without running the file
+(ATTENTION,) = KINDS
 EXAMPLES = (
     "aten.scaled_dot_product_attention(x(2, 3, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3))",
     "aten.scaled_dot_product_attention(x(2, 3, 4, 2), x(2, 3, 5, 2), x(2, 3, 5, 3), x(4, 5))",
