@@ -43,6 +43,13 @@ def test_replicas_of_divided_blocks_have_both() -> None:
 def test_all_reduces_are_launched_for_every_micro_batch_and_for_what_is_computed_again() -> None:
     """The output of the first stage is not computed again. What passes between stages is no collective."""
     passes = 4 * 2  # of two micro-batches
-    found = launches("tp=2,pp=2,micro_batches=2,recompute=true,all_reduce=nccl")
+    found = launches("tp=2,pp=2,micro_batches=2,recompute=true,recompute_at=late,all_reduce=nccl")
     embedding, loss = 2 * 2, 3 * 2 + 2  # each for both micro-batches; one forward all-reduce of either is done again
     assert found == [passes + 2 + embedding] * 2 + [passes + 4 + loss] * 2
+
+
+def test_blocks_that_are_repeated_launch_what_is_summed_inside_of_them() -> None:
+    """Attention's sum is repeated, but not what leaves a block, nor what the embedding and the loss add up."""
+    found = launches("tp=2,pp=2,micro_batches=2,recompute=true,all_reduce=nccl")
+    passes, attention, embedding, loss = 4 * 2, 1 * 2, 1 * 2, 3 * 2  # each for both micro-batches
+    assert found == [passes + attention + embedding] * 2 + [passes + attention + loss] * 2
