@@ -41,11 +41,16 @@ class Description:
 
 @cache
 def kinds() -> dict[str, str]:
-    """The kinds of ops that are described, "aten.mm", and the name of the file that does so."""
+    """The kinds of ops that are described, "aten.mm", and the name of the file that does so.
+
+    Raises InputError for a file that lists none: `KINDS` is read without running it.
+    """
     found = {}
     for name in by_name.names(FOLDER):
-        for kind in by_name.constants(FOLDER, name).get("KINDS", ()):
-            found[kind] = name
+        listed = by_name.constants(FOLDER, name).get("KINDS")
+        if not listed:
+            raise InputError(f"operators {name!r}: no kinds of ops; list them as text, such as KINDS = ('aten.mm',)")
+        found.update(dict.fromkeys(listed, name))
     return found
 
 

@@ -202,3 +202,9 @@ def test_what_is_no_description_is_refused() -> None:
     with pytest.raises(InputError, match="expected a description of operators, got int"):
         operators.checked("mine", 3)
     assert operators.description_of("aten.sort") is None
+
+
+def test_kinds_that_cannot_be_read_without_running_the_file_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_name, "constants", lambda folder, name: {"doc": "Named by a constant: KINDS = (ATTENTION,)"})
+    with pytest.raises(InputError, match="no kinds of ops; list them as text"):
+        kinds.__wrapped__()
