@@ -46,7 +46,7 @@ class Host:
         return cls(seconds, seconds, seconds, seconds, per_device, waits)
 
     def lateness(self, members: Ints) -> Floats:
-        """(collectives,) seconds for which each waits for the last of so many members, which have a process each."""
+        """(collectives,) seconds that each waits for its last rank, from the (collectives,) numbers of ranks."""
         late: Floats = self.apart * np.log2(np.maximum(members, 1))
         return late
 

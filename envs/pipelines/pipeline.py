@@ -20,7 +20,7 @@ import numpy as np
 from envs.pipelines.layers import Layers
 from envs.plans.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, WHOLE_BATCH, PassOrderField, Schedule, Sharing, pass_order_of
+from envs.plans.schedule import AS_READY, WHOLE_BATCH, PassOrderDescriptor, Schedule, Sharing, pass_order_of
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -74,7 +74,7 @@ class LayerPipeline:
 
     stages: tuple[LayerStage, ...]
     micro_batches: int = 1
-    order: PassOrderField = PassOrderField(ONE_F_ONE_B)  # noqa: RUF009 - a descriptor is made once for all
+    order: PassOrderDescriptor = PassOrderDescriptor(ONE_F_ONE_B)  # noqa: RUF009 - a descriptor is made once for all
     """The order of passes (`envs.pass_orders`). A single stage without micro-batches runs what is ready."""
     recompute: tuple[int, ...] = ()
     """Stages that keep only what enters them."""

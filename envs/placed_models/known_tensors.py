@@ -45,7 +45,7 @@ class Known:
     of: CopyOf
     call: Call | None = None  # that made it, or what it is a view of
     view: View | None = None
-    copies: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # by place: a copy, and of which version
+    copies: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # by place: a copy, and its version
     makers: list[Decision] = field(default_factory=list)  # about the calls that made it, or changed it
 
     def need(self) -> None:

@@ -52,7 +52,7 @@ _MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 _OF_THE_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
 
 
-# The decisions about calls of which nothing was noted, with what they returned, and what they changed.
+# The decisions about calls that were repeated without a note, with what they returned, and what they changed.
 _LeftOut = list[tuple[Decision, list["ref[Tensor]"], "ref[Tensor] | None"]]
 
 

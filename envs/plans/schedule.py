@@ -41,7 +41,7 @@ def pass_order_of(what: Extension[PassOrder] | str) -> Extension[PassOrder]:
     return AS_READY if what == AS_READY.name else Extension.of(_PASS_ORDERS, what)
 
 
-class PassOrderField:
+class PassOrderDescriptor:
     """The field `order` of a dataclass: an order of passes, which may be given by its spec."""
 
     def __init__(self, default: Extension[PassOrder]) -> None:
@@ -65,7 +65,7 @@ class Schedule:
     """Equal parts of the batch that follow one another; gradients are summed up over them."""
     stages: tuple[int, ...] = ()
     """(ops,) the stage of each op, from 0; empty: ops on the same devices are a stage (`envs.plans.stages`)."""
-    order: PassOrderField = PassOrderField(AS_READY)
+    order: PassOrderDescriptor = PassOrderDescriptor(AS_READY)
     """The order of passes (`envs.pass_orders`), or `AS_READY`."""
     recompute: tuple[int, ...] = ()
     """Stages that keep only what enters them, or their blocks, and run forward ops again for the backward pass."""

@@ -44,7 +44,7 @@ OF_SERVERS = {"NVLink3": ("infiniband200", "device"), "NVLink4": ("infiniband400
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "lamb": "adam", "jitlamb": "adam", "decoupled": "adam",
               "momentum": "momentum", "rmsprop": "momentum"}  # fmt: skip
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "mxfp8": "fp8"}  # MXFP8 has the same peak
-TRITON = 0.33  # FlashAttention's share of an A100's peak, of which Triton's kernel is a copy: 0.25 to 0.4 (Dao 2024)
+TRITON = 0.33  # share of an A100's peak: FlashAttention's, which Triton's kernel follows, is 0.25 to 0.4 (Dao 2024)
 ON_H100 = 0.35 / 0.62  # of its share on A100, as of FlashAttention-2: 0.5 to 0.73 there, 0.35 here (Shah et al. 2024)
 ZEROS = {"FSDP": 3}  # stages of ZeRO that sources name otherwise
 ORDERS = {"gpipe": "gpipe", "1f1b": "early_backward_a", "interleaved 1f1b": "interleaved"}
@@ -174,7 +174,7 @@ def _blocks(row: Row) -> str:
 def efficiency_file(share: float, folder: Path) -> Path:
     """The measured efficiencies with attention of another kernel, which reaches this share of an A100's peak."""
     measured, file = load_efficiencies("measured"), folder / f"attention-{share}.toml"
-    counted = {"attention": share, "causal-attention": 2 * share}  # the latter as all pairs, of which half are computed
+    counted = {"attention": share, "causal-attention": 2 * share}  # FLOPs count all pairs, kernels compute half
     classes = [
         replace(each, arithmetic=counted[each.name], half=0.0) if each.name in counted else each
         for each in measured.classes
