@@ -14,7 +14,7 @@ KIND ?= h100
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test slow checked mutants bench gpu-check graphs rivals learned study measured pictures site clean
+.PHONY: setup demo test slow checked mutants bench gpu-check graphs rivals study measured pictures site clean
 
 setup: .venv/installed
 
@@ -73,18 +73,11 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
-learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; resumes if stopped
-	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
-
 study: setup  ## the released policy, kinds of plans, planners, splits: hours; resumes if stopped
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.plan_kinds --out runs/studies/plan_kinds
 	$(BIN)/python -m evaluation.studies.planners --out runs/studies/planners --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.splits --out runs/studies/splits --workers 2
-	$(BIN)/placelab train released --seeds 3 --resume --workers 2
-	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --split validation --searching 1000 \
-		--policies runs/released-seed0,runs/released-seed1,runs/released-seed2
-	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --searching 5000 --policies default,default:order=no,default:cheap=yes $(PROFILES)
 
 measured: setup  ## published measurements of steps on GPUs, predicted: half an hour; DATA=FOLDER has them
 	$(BIN)/python -m evaluation.studies.measured --out runs/studies/measured $(PROFILES)

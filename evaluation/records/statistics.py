@@ -5,7 +5,7 @@ edge of the statistical precipice" (NeurIPS 2021).
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,26 +59,3 @@ def estimate(strata: Sequence[Floats]) -> Estimate:
     if len(values) == 0:
         return NOTHING
     return Estimate(float(geometric_mean(values)), *bootstrap_interval(strata, geometric_mean), len(values))
-
-
-def crossed(ratios: Floats, *, resamples: int = RESAMPLES) -> Estimate:
-    """Geometric mean of (seeds, problems) ratios, NaN where there is none, and its interval over both.
-
-    Seeds and problems are drawn again with replacement, each by themselves, as the values of a seed depend on each
-    other, and so do those of a problem: the "pigeonhole bootstrap" (Owen 2007). Of a single seed, it is over problems.
-    """
-    there = np.isfinite(ratios)
-    if not there.any():
-        return NOTHING
-    logs = np.log(np.where(there, ratios, 1.0))
-    rng = np.random.default_rng(0)
-    rows, columns = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in ratios.shape)
-    totals = np.einsum("rs,sp,rp->r", rows, logs, columns, optimize=True)
-    counts = np.einsum("rs,sp,rp->r", rows, there.astype(float), columns, optimize=True)
-    low, high = np.exp(np.quantile(totals[counts > 0] / counts[counts > 0], OUTSIDE))
-    return Estimate(float(np.exp(logs.sum() / there.sum())), float(low), float(high), int(there.sum()))
-
-
-def until(curve: Iterable[tuple[int, float]], seconds: float) -> float:
-    """Simulations after which a search had a placement at least as fast; infinite if it never did."""
-    return next((count for count, reached in curve if reached <= seconds), math.inf)

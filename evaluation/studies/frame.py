@@ -1,7 +1,6 @@
 """Frame: step times by placer, seed and problem, and their ratios with intervals.
 
 frame = Frame.of((record.placer, record) for record in records)
-frame.ratio("heft", "metis")                          # over seeds and problems
 frame.against("heft", "metis")                        # over problems, with wins and losses
 """
 
@@ -16,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from evaluation.records.record import Failure, Record
-from evaluation.records.statistics import Estimate, crossed, estimate, geometric_mean
+from evaluation.records.statistics import Estimate, estimate, geometric_mean
 from graphs.op_graph import Bools, Floats
 
 EQUAL_TIMES = 1e-3  # two step times with a smaller relative difference are equal
@@ -49,22 +48,15 @@ class Frame:
     def of(
         cls,
         records: Iterable[tuple[Hashable, Record | Failure]],
-        *,
-        problems: Iterable[str] = (),
-        seeds: Iterable[int] = (),
         best_of: Mapping[Hashable, Sequence[Hashable]] | None = None,
     ) -> Frame:
-        """From placers and their records; rows and columns keep this order, after the given seeds and problems.
-
-        A failure counts as a plan that does not fit.
-        """
-        given, seeds = list(records), tuple(seeds)
-        columns = tuple(dict.fromkeys([*problems, *(record.problem for _, record in given)]))
+        """From placers and their records, in this order; a failure counts as a plan that does not fit."""
+        given = list(records)
+        columns = tuple(dict.fromkeys(record.problem for _, record in given))
         index = {problem: column for column, problem in enumerate(columns)}
         seconds: dict[Hashable, dict[int, Floats]] = {}
         for who, record in given:
-            rows = seconds.setdefault(who, {seed: np.full(len(columns), np.nan) for seed in seeds})
-            row = rows.setdefault(record.seed, np.full(len(columns), np.nan))
+            row = seconds.setdefault(who, {}).setdefault(record.seed, np.full(len(columns), np.nan))
             found = record.objective_seconds if isinstance(record, Record) and record.fits else math.inf
             row[index[record.problem]] = found
         return cls(columns, seconds, best_of or {})
@@ -73,7 +65,7 @@ class Frame:
     def means(self) -> Mapping[Hashable, Floats]:
         """Of each placer, (problems,) geometric means over seeds; infinite if a plan of any seed does not fit."""
         absent = np.full(len(self.problems), np.nan)
-        found = {who: _means(self.table(who)) for who in self.seconds}
+        found = {who: _means(np.array([*rows.values()])) for who, rows in self.seconds.items()}
         best = {
             who: np.fmin.reduce([absent, *(found[each] for each in some if each in found)])
             for who, some in self.best_of.items()
@@ -85,52 +77,16 @@ class Frame:
         """The number of seeds that any placer has."""
         return len({seed for rows in self.seconds.values() for seed in rows})
 
-    def table(self, who: Hashable) -> Floats:
-        """(seeds, problems) seconds."""
-        return self._stacked(list(self.seconds.get(who, {}).values()))
-
-    def best(self, some: Iterable[Hashable] | None = None) -> Floats:
-        """(problems,) the least seconds of any plan that fits, or of some placers' plans; NaN without one."""
-        tables = np.concatenate([self._stacked([]), *map(self.table, self.seconds if some is None else some)])
-        least: Floats = np.fmin.reduce(np.where(np.isfinite(tables), tables, np.nan), axis=0, initial=np.nan)
-        return least
-
-    def ratios(self, own: Hashable, rival: Hashable | Floats) -> Floats:
-        """(seeds, problems) ratios where both plans fit, else NaN, of the seeds that both have.
-
-        The rival is a placer in the frame, or (problems,) seconds.
-        """
-        return _ratio(*self._paired(own, rival))
-
-    def ratio(self, own: Hashable, rival: Hashable | Floats, problems: Collection[str] | None = None) -> Estimate:
-        """Geometric mean of the ratios on some of the problems, or on all; its interval is over seeds and problems."""
-        return crossed(self.ratios(own, rival)[:, self.columns(problems)])
-
     def against(self, own: Hashable, rival: Hashable, problems: Collection[str] | None = None) -> Against:
         """Means over seeds against a rival's, on some of the problems, or on all; the interval is over problems."""
-        columns = self.columns(problems)
+        columns = self._columns(problems)
         mine, theirs = self.means[own][columns], self.means[rival][columns]
         ratios = _ratio(mine, theirs)
         return _against(estimate([ratios[np.isfinite(ratios)]]), mine, theirs)
 
-    def placed(self, who: Hashable, seed: int | None = None) -> set[str]:
-        """The problems that it has a plan for, with one seed or with any."""
-        rows = [row for own, row in self.seconds.get(who, {}).items() if seed in (None, own)]
-        there = ~np.isnan(self._stacked(rows))
-        return {self.problems[column] for column in np.flatnonzero(there.any(axis=0))}
-
     def unfit(self, who: Hashable, problems: Collection[str] | None = None) -> int:
         """On how many problems the plan of any seed does not fit."""
-        return int(np.isinf(self.means[who][self.columns(problems)]).sum())
-
-    def fitting(self, who: Hashable) -> float:
-        """Share of the plans that fit; NaN without any."""
-        there = (table := self.table(who))[~np.isnan(table)]
-        return float(np.isfinite(there).mean()) if len(there) else math.nan
-
-    def columns(self, problems: Collection[str] | None = None) -> list[int]:
-        """Where some problems are, or all."""
-        return [column for column, name in enumerate(self.problems) if problems is None or name in problems]
+        return int(np.isinf(self.means[who][self._columns(problems)]).sum())
 
     def apart(self, key: Callable[[str], str]) -> dict[str, list[str]]:
         """The problems by a key of their names, in the order of the keys."""
@@ -139,15 +95,9 @@ class Frame:
             groups.setdefault(key(problem), []).append(problem)
         return dict(sorted(groups.items()))
 
-    def _paired(self, own: Hashable, rival: Hashable | Floats) -> tuple[Floats, Floats]:
-        """(seeds, problems) of both, of the seeds that both have."""
-        mine = self.seconds.get(own, {})
-        theirs = dict.fromkeys(mine, rival) if isinstance(rival, np.ndarray) else self.seconds.get(rival, {})
-        seeds = [seed for seed in mine if seed in theirs]
-        return self._stacked([mine[seed] for seed in seeds]), self._stacked([theirs[seed] for seed in seeds])
-
-    def _stacked(self, rows: Sequence[Floats]) -> Floats:
-        return np.array(rows, np.float64).reshape(len(rows), len(self.problems))
+    def _columns(self, problems: Collection[str] | None) -> list[int]:
+        """Where some problems are, or all."""
+        return [column for column, name in enumerate(self.problems) if problems is None or name in problems]
 
 
 def faster(own: Floats, other: Floats, *, by: float = EQUAL_TIMES) -> Bools:

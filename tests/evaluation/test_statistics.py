@@ -3,13 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from evaluation.records.statistics import bootstrap_interval, estimate, geometric_mean, until
+from evaluation.records.statistics import bootstrap_interval, estimate, geometric_mean
 from graphs.op_graph import Floats
-
-
-def test_a_search_is_as_fast_from_the_simulation_on_that_first_was() -> None:
-    curve = [(1, 4.0), (3, 2.0), (8, 1.0)]
-    assert [until(curve, seconds) for seconds in (2.5, 2.0, 1.5, 0.9)] == [3, 3, 8, math.inf]
 
 
 def test_twice_and_half_cancel_in_a_geometric_mean() -> None:

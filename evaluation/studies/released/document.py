@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, RED
 from evaluation.records.statistics import Estimate
-from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.document import Plot, across_simulations, save_document
 from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of
 from evaluation.studies.released import parts
-from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, FEW, GREEDY, LONG_SEARCH, Entry
+from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, LONG_SEARCH, Entry
 
 OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(parts.SEARCH)}
 WITHOUT_SEARCH = dict(list(OWN.items())[:2])

@@ -1,31 +1,33 @@
-"""The parts of the study of the released policy: problems, placers, numbers of simulations, and the targets.
+"""The parts of the study of the released policy: problems, placers, and numbers of simulations.
 
 Each is a comparison, or several with different budgets, and each comparison has a journal in the study's folder: what
-is in it is not done again. The targets were set before anything was measured.
+is in it is not done again.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
 from evaluation.records.journal import records
 from evaluation.records.record import Failure, Record
-from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.comparisons import check_policy, compared
-from evaluation.studies.frame import Against, Frame, family_of
+from evaluation.studies.frame import Frame, family_of
 from evaluation.studies.problems import ConditionOptions, Problems, measured_problem, suite_problems
 from graphs.files.suites import KEPT_ASIDE
 from graphs.formats.msr import is_workload
 from graphs.foundation.engine import Workers
 from graphs.problem import Problem
 
+CHEAP = (  # placers without training or search, that take seconds on any graph
+    "heft", "human_expert", "metis", "metis:default=true", "kahip", "peft", "m_etf", "m_sct", "m_topo",
+    "gpipe:micro_batches=1", "pipedream", "single_device", "round_robin",
+)  # fmt: skip
 GROUPS = 64
 FEW = 16  # simulations of placers that choose or search
 REFERENCE = 20_000  # simulations of the annealing that shows what can be reached
@@ -92,10 +94,10 @@ def records_of(part: str, out: Path, suffix: str = "") -> dict[int, list[Record]
     return {n: records(journal_of(part, n, out, suffix), allowed) for n, allowed in budgets(part).items()}
 
 
-def part_of(found: Mapping[int, Iterable[Record]], seeds: Iterable[int] = ()) -> Frame:
+def part_of(found: Mapping[int, Iterable[Record]]) -> Frame:
     """The frame of records by the budget of searches: its placers are entries, or BEST_CHEAP."""
     named = ((Entry(record.placer, budget), record) for budget, some in found.items() for record in some)
-    return Frame.of(named, seeds=seeds, best_of={BEST_CHEAP: [Entry(placer) for placer in CHEAP]})
+    return Frame.of(named, best_of={BEST_CHEAP: [Entry(placer) for placer in CHEAP]})
 
 
 def missing(part: str, found: Frame) -> dict[Entry, int]:
@@ -135,64 +137,3 @@ def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 def _same(problem: Problem) -> Problem:
     return problem
-
-
-@dataclass(frozen=True)
-class Target:
-    """A ratio of step times that is not to be exceeded."""
-
-    asked: str
-    part: str
-    entry: Entry
-    rival: Entry
-    most: float = 1.0
-    may_equal: bool = False  # whether exactly the most will do
-    trained: bool = False  # only on families that the policy was trained on
-
-    @property
-    def bound(self) -> str:
-        """As "≤ 0.84"."""
-        return f"{'≤' if self.may_equal else '<'} {self.most:.2f}"
-
-    def measured(self, parts: Mapping[str, Frame]) -> Against | None:
-        """The ratio, if anything of it is done."""
-        if (part := parts.get(self.part)) is None:
-            return None
-        chosen = [problem for problem in part.problems if not (self.trained and is_kept_aside(problem))]
-        against = part.against(self.entry, self.rival, chosen) if chosen else None
-        return against if against and against.problems else None
-
-    def verdict(self, against: Against | None) -> Literal["met", "met where it fits", "not met", "not measured"]:
-        """Whether the measured geometric mean is within the target; plans that do not fit are in no mean."""
-        if against is None:
-            return "not measured"
-        value = against.ratio.value
-        if not (value < self.most or (self.may_equal and value == self.most)):
-            return "not met"
-        return "met where it fits" if against.unfit else "met"
-
-
-_GREEDY, _BEST = Entry(GREEDY), Entry(BEST)
-TARGETS = (
-    Target("greedy, held-out graphs: 16% less time than the human expert", "heldout", _GREEDY, Entry("human_expert"),
-           0.84, may_equal=True),
-    Target("greedy, held-out graphs: 13% less time than HEFT", "heldout", _GREEDY, Entry("heft"), 0.87, may_equal=True),
-    Target("greedy, held-out graphs: faster than the best cheap placer of each graph", "heldout", _GREEDY, BEST_CHEAP),
-    Target("greedy, trained families: within 5% of annealing with 20,000", CURVES, _GREEDY, LONG_SEARCH, 1.05,
-           may_equal=True, trained=True),
-    Target("best of 16, trained families: within 2% of annealing with 20,000", CURVES, _BEST, LONG_SEARCH, 1.02,
-           may_equal=True, trained=True),
-    Target("greedy, families kept aside: faster than the best cheap placer of each graph", "newfamilies", _GREEDY,
-           BEST_CHEAP),
-    Target("best of 16, families kept aside: faster than the best cheap placer of each graph", "newfamilies", _BEST,
-           BEST_CHEAP),
-    Target("greedy, profiles: faster than the best cheap placer of each graph", PROFILES, _GREEDY, BEST_CHEAP),
-    Target("best of 16, profiles: faster than the best cheap placer of each graph", PROFILES, _BEST, BEST_CHEAP),
-    Target("policy and search, 1,000: faster than annealing with 1,000", CURVES, Entry(SEARCH, 1000),
-           Entry(ANNEALING, 1000)),
-    Target("policy and search, 1,000: within 1% of annealing with 20,000", CURVES, Entry(SEARCH, 1000), LONG_SEARCH,
-           1.01, may_equal=True),
-    Target("policy and search, 2,000: as fast as annealing with 20,000", CURVES, Entry(SEARCH, 2000), LONG_SEARCH,
-           may_equal=True),
-    Target("policy and search, 20,000: faster than annealing with 20,000", CURVES, Entry(SEARCH, 20_000), LONG_SEARCH),
-)  # fmt: skip

@@ -1,1 +1,0 @@
-"""The learned placers of the papers on the problems of their papers, and all rivals."""

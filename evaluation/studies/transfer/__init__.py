@@ -1,1 +1,0 @@
-"""How policies do on kinds of problems that they were not trained on."""
