@@ -85,9 +85,9 @@ def evaluate(
 
 def _problems(folder: Path, suite: str, options: TimingOptions, *, with_law: bool) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe of a policy names, run as that says or as is asked."""
-    from training.runs.run_folder import problems_of  # imported late: with torch, which a refusal does not wait for
+    from training.runs.run_folder import RunFolder  # imported late: with torch, which a refusal does not wait for
 
-    settings = problems_of(folder)
+    settings = RunFolder(folder).problems
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
     groups, precision = options.get("groups", AUTO), options.get("precision", AUTO)
     asked_for = None if groups == AUTO else tied_into(groups)

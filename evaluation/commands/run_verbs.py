@@ -166,7 +166,7 @@ def train(
         device: what computes the encoder of a sequential policy: `cpu`, `cuda`, or a card by its number, `cuda:1`.
 
     """
-    from training.loggers import check_loggers
+    from training.loggers import DEFAULT_LOGGERS, check_loggers
     from training.recipe import load_recipe
 
     check_loggers(logger)
@@ -179,7 +179,6 @@ def train(
     started = started.changed(changes)
     for spec in started.problems.named:
         named_by_user(spec)
-    from training.runs.metrics_file import DEFAULT_LOGGERS
     from training.runs.resources import Resources
     from training.runs.seeds import train_runs
 

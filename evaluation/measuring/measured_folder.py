@@ -16,15 +16,15 @@ from evaluation.measuring.measured_plan import MeasuredPlan
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import named_if_refused, write_whole
 from graphs.foundation.machine import library_versions, processor_name
-from training.runs.metrics_file import METRICS, appended_metrics
-from training.runs.run_folder import CONFIG, check_writable
+from training.loggers import DEFAULT_LOGGERS
+from training.runs.run_folder import CONFIG, METRICS, RunFolder
 
 RESULT, PLAN = "measured.json", "run.plan.json"
 
 
 def check_free(folder: Path) -> None:
     """Raise InputError for a folder that cannot be written, or holds a run already."""
-    check_writable(folder)
+    RunFolder(folder).check_writable()
     if any((folder / name).exists() for name in (RESULT, METRICS, CONFIG)):
         raise InputError(f"{folder} holds a run already; choose another `out`")
 
@@ -42,9 +42,10 @@ def save_run(found: MeasuredPlan, folder: Path, asked: Mapping[str, str]) -> Non
     write_whole(folder / CONFIG, tomli_w.dumps(what | {"training": asdict(found.training)}))
     meta = {"seed": found.training.seed, "versions": library_versions() | {"cpu": processor_name()}}
     write_whole(folder / "meta.json", json.dumps(meta, indent=2) + "\n")
-    with appended_metrics(folder) as metrics:
+    with RunFolder(folder).metrics(DEFAULT_LOGGERS, {}) as loggers:
         for step, (seconds, loss) in enumerate(zip(found.run.seconds.tolist(), found.run.losses, strict=True)):
-            metrics.write(step, {"step": step, "step_seconds": seconds, "loss": loss})
+            for logger in loggers:
+                logger.write(step, {"step": step, "step_seconds": seconds, "loss": loss})
     found.planned.save(folder / PLAN)
     save_traces({"predicted": found.run.predicted, "measured": found.run.measured}, folder / "steps.trace.json.gz")
     found.save_chart(folder / "steps.html")

@@ -37,7 +37,7 @@ from tests.fuzz.mutations import JSON, TOML
 from tests.fuzz.specimens import SPECIMENS, make_journal, make_policy, make_problem, make_whole_plan
 from tests.fuzz.uses import GRAPH, problem, text
 from training.recipe import load_recipe
-from training.runs.run_folder import CONFIG, start_run
+from training.runs.run_folder import CONFIG, RunFolder
 
 CODE = "evil.py:build"
 RUNS = "runs none"
@@ -217,7 +217,7 @@ def a_run(folder: Path, *changes: str) -> Path:
     """The run folder of an untrained policy."""
     run = folder / "run"
     run.mkdir()
-    start_run(run, load_recipe("gdp", changes), "placelab train")
+    RunFolder(run).start(load_recipe("gdp", changes), "placelab train")
     make_policy(run / META)
     return run
 

@@ -17,7 +17,7 @@ from placelab.verbs import VERBS
 from tests.front_door.test_command_line import call
 from tests.fuzz.uses import CLUSTER, GRAPH
 from training.recipe import load_recipe
-from training.runs.run_folder import start_run
+from training.runs.run_folder import RunFolder
 
 BRACKETS = "up[/down][red]:warning:[link=x]"
 CONTROLS = "a\x1b[31m\x1b]0;title\x07\r\x9b2J\u202eb"
@@ -156,6 +156,6 @@ def test_names_are_no_code_in_pages(tmp_path: Path) -> None:
 def test_names_are_no_code_in_reports(tmp_path: Path) -> None:
     run = tmp_path / HTML.replace("/", "")
     run.mkdir()
-    start_run(run, load_recipe("gdp", ["problems.graphs=['a.graph.json']"]), HTML)
+    RunFolder(run).start(load_recipe("gdp", ["problems.graphs=['a.graph.json']"]), HTML)
     (run / "meta.json").write_text(json.dumps({"placer": HTML, "seed": 0, "versions": {HTML: HTML}}))
     check(placelab.report(run))

@@ -51,7 +51,7 @@ from tests.oracle.toys import four_ops_two_devices
 
 graph = four_ops_two_devices().problem.graph
 placelab.place(graph, cluster="v100:devices=2", placer="heft")
-from training.runs.metrics_file import DEFAULT_LOGGERS
+from training.loggers import DEFAULT_LOGGERS
 assert DEFAULT_LOGGERS == ()
 
 def refused(act, extra):

@@ -16,8 +16,8 @@ from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training.learning.divergence import descend
 from training.recipe import Recipe, load_recipe
-from training.runs.checkpoint import TRAINER
 from training.runs.finetune import FineTuner
+from training.runs.run_folder import TRAINER
 from training.runs.train import train
 
 NETWORKS = {

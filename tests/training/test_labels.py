@@ -30,7 +30,7 @@ from training.learning.labels.improvement import improve_labels
 from training.learning.labels.schedule import LabelSchedule
 from training.learning.ppo import PpoTrainer
 from training.learning.rollouts import PpoProblem
-from training.runs.checkpoint import restore_trainer, save_trainer
+from training.runs.run_folder import RunFolder
 
 SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1)
 
@@ -175,8 +175,8 @@ def test_a_run_that_is_resumed_finds_the_same_labels(placer: str, tmp_path: Path
         return trainer
 
     whole, stopped, resumed = run(new(), 4, 4), run(new(), 4, 1), new()
-    save_trainer(tmp_path, stopped)
-    restore_trainer(tmp_path, resumed)
+    RunFolder(tmp_path).save(stopped)
+    RunFolder(tmp_path).restore(resumed)
     run(resumed, 0, 3)
     assert resumed.simulations == whole.simulations
     for one, other in zip(resumed.problems, whole.problems, strict=True):

@@ -20,8 +20,7 @@ from tests.training.interruption import stopped_after
 from tests.training.small_problems import NETWORK as SMALL
 from tests.training.small_problems import PROBLEMS
 from training.recipe import OrderStage, Recipe, Validation
-from training.runs import order_stage
-from training.runs.run_folder import start_run
+from training.runs.run_folder import RunFolder
 from training.runs.train import train
 
 NETWORK = f"{SMALL},one_device=true"
@@ -88,10 +87,10 @@ def test_what_is_stopped_resumes_to_the_same_end(
 
 
 def test_the_stage_of_an_earlier_run_is_not_taken_up(tmp_path: Path) -> None:
-    stale = tmp_path / order_stage.FOLDER / "trainer.safetensors"
+    stale = tmp_path / "order" / "trainer.safetensors"
     stale.parent.mkdir()
     stale.touch()
-    start_run(tmp_path, ORDERING, "")
+    RunFolder(tmp_path).start(ORDERING, "")
     assert not stale.exists()
 
 

@@ -21,8 +21,8 @@ from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 from training.learning.reinforce import ReinforceMetrics, ReinforceTrainer
 from training.recipe import Recipe, load_recipe
-from training.runs.checkpoint import TRAINER
 from training.runs.finetune import FineTuned, FineTuner
+from training.runs.run_folder import TRAINER
 from training.runs.train import train
 
 NETWORK = "placeto:rounds=2,order=random"

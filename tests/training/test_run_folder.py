@@ -19,10 +19,8 @@ from tests.forked import ended
 from tests.oracle.toys import random_graph, toy_cluster
 from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.recipe import Recipe, load_recipe
-from training.runs.checkpoint import TRAINER, read_state, write_state
-from training.runs.metrics_file import appended_metrics
 from training.runs.problem_sets import ProblemSplit
-from training.runs.run_folder import check_free, held, recipe_of
+from training.runs.run_folder import TRAINER, RunFolder
 from training.runs.train import train
 
 RECIPE = Recipe(
@@ -76,7 +74,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_resumed_or_restarted(
 def test_a_run_killed_before_any_checkpoint_is_resumed_from_its_start(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(RECIPE.to_toml())
     train(RECIPE, problems(), out=tmp_path, seed=1, resume=True)
-    assert read_state(tmp_path)[1]["updates"] == "3"
+    assert RunFolder(tmp_path).read_state()[1]["updates"] == "3"
 
 
 def test_what_has_been_trained_is_not_overwritten(tmp_path: Path) -> None:
@@ -84,7 +82,7 @@ def test_what_has_been_trained_is_not_overwritten(tmp_path: Path) -> None:
     for left in ("trainer.safetensors", "meta.json"):
         (tmp_path / left).rename(tmp_path / "aside")
         with pytest.raises(InputError, match="holds a run already; resume it with `resume=True`, or choose"):
-            check_free(tmp_path)
+            RunFolder(tmp_path).check_free()
         (tmp_path / "aside").rename(tmp_path / left)
     (tmp_path / TRAINER).unlink()
     with pytest.raises(InputError, match=r"no state to resume its training from \(trainer.safetensors is missing\)"):
@@ -137,18 +135,19 @@ def test_equal_states_are_equal_bytes_whatever_the_order_of_their_counters(tmp_p
     counters = {f"counter {i}": str(i) for i in range(20)}
     written = set()
     for _ in range(5):
-        write_state(tmp_path, tensors, counters)
+        RunFolder(tmp_path).write_state(tensors, counters)
         written.add((tmp_path / TRAINER).read_bytes())
     assert len(written) == 1
-    read, found = read_state(tmp_path)
+    read, found = RunFolder(tmp_path).read_state()
     assert found == counters
     assert all(torch.equal(read[key], tensors[key]) for key in tensors)
 
 
 def test_tensorboard_reads_the_numbers(tmp_path: Path) -> None:
-    with appended_metrics(tmp_path) as metrics:
-        metrics.write(1, {"update": 1, "loss": 0.5})
-        metrics.write(2, {"update": 2, "loss": float("nan")})
+    with RunFolder(tmp_path).metrics(["tensorboard"], {}) as metrics:
+        for each in metrics:
+            each.write(1, {"update": 1, "loss": 0.5})
+            each.write(2, {"update": 2, "loss": float("nan")})
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
     assert [(event.step, event.value) for event in board.Scalars("update")] == [(1, 1.0), (2, 2.0)]
@@ -184,12 +183,15 @@ except InputError as error:
     assert sentence.startswith("cannot write run/")
     assert any(name in sentence for name in file.split("|"))
     if file != TRAINER:
-        assert read_state(tmp_path / "run")[0]
+        assert RunFolder(tmp_path / "run").read_state()[0]
     assert not list((tmp_path / "run").glob(".*unfinished"))
 
 
 def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
-    with held(tmp_path / "run"), pytest.raises(InputError, match=rf"another process \({os.getpid()}\) is writing"):
+    with (
+        RunFolder(tmp_path / "run").held(),
+        pytest.raises(InputError, match=rf"another process \({os.getpid()}\) is writing"),
+    ):
         train(RECIPE, problems(), out=tmp_path / "run", seed=1)
     train(RECIPE, problems(), out=tmp_path / "run", seed=1)
     assert not list((tmp_path / "run").glob(".*"))
@@ -198,7 +200,7 @@ def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
 def test_a_run_from_before_recipes_named_an_order_was_trained_first_come_first_served(tmp_path: Path) -> None:
     recipe = load_recipe("gdp")
     (tmp_path / "config.toml").write_text(recipe.to_toml())
-    assert recipe_of(tmp_path) == recipe
+    assert RunFolder(tmp_path).recipe == recipe
     assert recipe.problems.order == LONGEST_PATH.name
     (tmp_path / "config.toml").write_text(recipe.to_toml().replace(f'order = "{LONGEST_PATH}"\n', ""))
-    assert recipe_of(tmp_path) == replace(recipe, problems=replace(recipe.problems, order=FIFO.name))
+    assert RunFolder(tmp_path).recipe == replace(recipe, problems=replace(recipe.problems, order=FIFO.name))

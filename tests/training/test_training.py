@@ -26,8 +26,8 @@ from training.learning.advantage import NOT_FITTING, rewards, standardised
 from training.learning.ppo import PpoTrainer
 from training.ppo_rewards import load_ppo_reward
 from training.recipe import Recipe, load_recipe, recipe_names
-from training.runs.checkpoint import TRAINER
 from training.runs.finetune import FineTuned, FineTuner
+from training.runs.run_folder import TRAINER
 from training.runs.train import train
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

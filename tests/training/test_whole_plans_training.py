@@ -19,8 +19,8 @@ from training.learning.whole_plans import PlanLabelSearch, WholePlansTrainer
 from training.problems.random.random_chains import CHAINS, random_chain
 from training.problems.random.settings import Chains, World
 from training.recipe import ProblemSet, Recipe, Validation
-from training.runs.checkpoint import read_state
 from training.runs.problem_sets import load_problems, renewed_problems, validation_problems
+from training.runs.run_folder import RunFolder
 from training.runs.train import train
 
 SMALL = Recipe(
@@ -69,7 +69,7 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkey
     for one, other in zip(whole.policy.parameters(), resumed.policy.parameters(), strict=True):
         assert torch.equal(one, other)
     assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "stopped" / "metrics.jsonl").read_text()
-    states = [read_state(tmp_path / name) for name in ("whole", "stopped")]
+    states = [RunFolder(tmp_path / name).read_state() for name in ("whole", "stopped")]
     assert states[0][1] == states[1][1]
     assert states[0][1]["simulations"] == str(3 * 2 + 2 * 2 * 2), "of labels, and of updates"
     assert all(torch.equal(states[0][0][key], value) for key, value in states[1][0].items())

@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Protocol
 
 from graphs.foundation.errors import InputError, reason, unknown
-from graphs.foundation.extras import check_installed
+from graphs.foundation.extras import check_installed, is_installed
 
 LOGGERS = ("tensorboard", "wandb", "mlflow")
+DEFAULT_LOGGERS = ("tensorboard",) if is_installed("tensorboard") else ()
 Scalars = Mapping[str, float]
 Settings = Mapping[str, object]  # of the run, by names such as "ppo.learning_rate"
 

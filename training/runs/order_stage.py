@@ -3,9 +3,6 @@
 Its other weights stay as they are, those of the best validation if there is one, and it orders placements of its own.
 What an order is worth shows among samples of one placement; among samples of many, whose step times differ by more,
 it is lost.
-
-    RUN/          the run, and the policy after each stage
-    RUN/order/    the state of this stage, to resume from, and its metrics
 """
 
 from collections.abc import Sequence
@@ -23,8 +20,6 @@ from training.learning.trainer import Trainer
 from training.problems.random.renewed import RenewedProblems
 from training.recipe import Recipe
 from training.runs.selection import Weights
-
-FOLDER = "order"  # in the folder of a run
 
 
 def learn(what: Decisions, policy: SavedPolicy, recipe: Recipe) -> Policy[Any, Any, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from placers.learned.learned_placer import PolicyPlacer
+from training.loggers import DEFAULT_LOGGERS
 from training.recipe import Recipe
-from training.runs.metrics_file import DEFAULT_LOGGERS
 from training.runs.resources import PLAIN, Resources
-from training.runs.run_folder import CONFIG, check_free, check_resumable
+from training.runs.run_folder import RunFolder
 from training.runs.train import opened_split, train
 
 
@@ -63,9 +63,9 @@ def train_runs(
             recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed], loggers=loggers,
             resources=resources,
         )  # fmt: skip
-    begun = {each for each, folder in folders.items() if resume and (folder / CONFIG).is_file()}
+    begun = {each for each, folder in folders.items() if resume and RunFolder(folder).is_begun}
     for each, folder in folders.items():
-        check_resumable(folder, recipe) if each in begun else check_free(folder)
+        RunFolder(folder).check_resumable(recipe) if each in begun else RunFolder(folder).check_free()
     opened = opened_split(recipe)
     captured, placers = cache(load_graph), []
     for each, folder in folders.items():

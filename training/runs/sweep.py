@@ -23,8 +23,7 @@ from graphs.foundation.files import check_links, locked, named_if_refused, write
 from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
 from training.recipe import Recipe, load_recipe
-from training.runs.metrics_file import METRICS, VALIDATION
-from training.runs.run_folder import CONFIG
+from training.runs.run_folder import METRICS, VALIDATION, RunFolder
 from training.runs.train import opened_split, train
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _run(
     given = [f"{key}={value}" for key, value in trial.params.items()]
     try:
         train(
-            recipe.changed(given), out=folder, seed=seed, resume=(folder / CONFIG).is_file(), capture=graphs,
+            recipe.changed(given), out=folder, seed=seed, resume=RunFolder(folder).is_begun, capture=graphs,
             command=f"placelab sweep, trial {trial.number}",
         )  # fmt: skip
         study.tell(trial.number, worth(folder))

@@ -1,7 +1,6 @@
 """Train a learned placer over graph families, into a run folder."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,13 @@ from training.learning.ranks import Ranks, is_restarted, joined
 from training.learning.reinforce import ReinforceTrainer
 from training.learning.trainer import Trainer
 from training.learning.whole_plans import WholePlansTrainer
-from training.loggers import Logger, check_access, check_loggers, flat, opened
+from training.loggers import DEFAULT_LOGGERS, Logger, check_access, check_loggers, flat
 from training.problems.random.renewed import RenewedProblems
 from training.recipe import Recipe, Validation
 from training.runs import order_stage
-from training.runs.checkpoint import restore_trainer, save_trainer, updates_in
-from training.runs.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
 from training.runs.problem_sets import ProblemSplit, renewed_problems, validation_problems
 from training.runs.resources import PLAIN, Resources
-from training.runs.run_folder import CONFIG, check_free, check_resumable, cut_metrics, finish_run, held, start_run
+from training.runs.run_folder import RunFolder
 from training.runs.selection import Selection, Weights
 
 CHECKPOINT_EVERY = 100  # updates
@@ -70,36 +67,34 @@ def train(
         raise InputError(f"placer {recipe.placer!r} learns in one process; leave out other workers")
     if seed < 0:
         raise InputError(f"the seed is {seed}; expected 0 or more")
-    resume = resume or (is_restarted() and (out / CONFIG).is_file())
+    folder = RunFolder(out)
+    resume = resume or (is_restarted() and folder.is_begun)
     if not resume:
-        check_free(out)
-    resumes = resume and check_resumable(out, recipe)
+        folder.check_free()
+    resumes = resume and folder.check_resumable(recipe)
     check_access(loggers)
     resources.check()
     with joined() as ranks:
         ranks.wait()  # nobody writes before all have looked
+        folder = RunFolder(out, ranks)
         extension = by_name.module("placers", recipe.placer)
         policy = _of_first_stage(extension.new_policy(recipe.network, seed), recipe)
         given = _given(recipe, problems, seed, capture or load_graph, with_law=kind.divides_batch)
         trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
         selection = Selection(recipe.validation, validation_problems(recipe), ranks)
         resources.place_encoder(trainer.policy)
-        with resources.engine() as trainer.engine, held(out) if ranks.is_first else nullcontext():
+        with resources.engine() as trainer.engine, folder.held():
             if resumes:
-                restore_trainer(out, trainer, selection)
-            elif ranks.is_first:
-                check_free(out)  # again: another process may have begun in the meantime
-                start_run(out, recipe, command)
-            if resumes and ranks.is_first:
-                cut_metrics(out, trainer.updates)
-            save_trainer(out, trainer, selection)  # to resume from, however early the run is stopped
-            settings = flat(recipe.to_plain() | {"seed": seed})
-            with opened(loggers if ranks.is_first else (), out, settings) as open_loggers:
-                _run(trainer, selection, out, open_loggers)
+                folder.restore(trainer, selection)
+            else:
+                folder.start(recipe, command)
+            folder.save(trainer, selection)  # to resume from, however early the run is stopped
+            with folder.metrics(loggers, flat(recipe.to_plain() | {"seed": seed})) as metrics:
+                _run(trainer, selection, folder, metrics)
             weights = selection.weights(trainer.policy)
-            _finish(recipe, [trainer], weights, out)
+            _finish(recipe, [trainer], weights, folder)
             if recipe.order.updates:
-                _learn_order(recipe, trainer, weights, given, out)
+                _learn_order(recipe, trainer, weights, given, folder)
         ranks.wait()
     placer: PolicyPlacer[Any] = extension.build(checkpoint=str(out))
     return placer
@@ -148,43 +143,41 @@ def opened_split(recipe: Recipe) -> ProblemSplit:
     return ProblemSplit.of(recipe.problems, "train")
 
 
-def _run(trainer: Trainer, selection: Selection, out: Path, loggers: Sequence[Logger], what: str = "training") -> None:
+def _run(
+    trainer: Trainer, selection: Selection, folder: RunFolder, metrics: Sequence[Logger], what: str = "training"
+) -> None:
     """All updates that are left, those of imitation first; the state is saved at the end, or when it is stopped."""
-    save = partial(save_trainer, out, trainer, selection)
+    save = partial(folder.save, trainer, selection)
     if trainer.imitated < (goal := trainer.imitation_goal):
         _repeat(
             "imitating what search finds", lambda: trainer.imitated, goal,
             lambda: f"log-probability {trainer.imitate():.2f}", save, trainer.ranks,
         )  # fmt: skip
         if (done := trainer.imitated) < goal:
-            raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {out}")
-    first = trainer.ranks.is_first
-    with appended_metrics(out, loggers) if first else nullcontext() as metrics:
+            raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {folder.path}")
 
-        def improve() -> str:
-            line = trainer.update()
-            if metrics is not None:
-                metrics.write(line.update, vars(line))
-            if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal) and first:
-                write_validated(out, selection.validated)
-            return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
+    def improve() -> str:
+        line = trainer.update()
+        for each in metrics:
+            each.write(line.update, vars(line))
+        if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal):
+            folder.write_validated(selection)
+        return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
 
-        _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
+    _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
 
 
-def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: Given, out: Path) -> None:
+def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: Given, folder: RunFolder) -> None:
     """The last stage of a run, from where it was stopped."""
-    folder, trainer = out / order_stage.FOLDER, order_stage.order_trainer(recipe, placing, weights, *given)
-    if updates_in(folder):
-        restore_trainer(folder, trainer)
-    if trainer.ranks.is_first:
-        folder.mkdir(exist_ok=True)
-        cut_metrics(folder, trainer.updates)
-    _run(trainer, Selection(Validation(), ()), folder, (), "learning to order")
-    _finish(recipe, [placing, trainer], trainer.policy.state_dict(), out)
+    trainer = order_stage.order_trainer(recipe, placing, weights, *given)
+    stage = folder.order_stage
+    stage.restore(trainer)
+    with stage.metrics((), {}) as metrics:
+        _run(trainer, Selection(Validation(), ()), stage, metrics, "learning to order")
+    _finish(recipe, [placing, trainer], trainer.policy.state_dict(), folder)
 
 
-def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, out: Path) -> None:
+def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, folder: RunFolder) -> None:
     """Save the policy after some stages. Raises KeyboardInterrupt if the last of them was stopped."""
     placing, *ordering = stages
     meta = Meta(
@@ -198,11 +191,10 @@ def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, out: Pa
         order_features=placing.policy.order_features,
         versions=library_versions() | {"cpu": processor_name()},
     )
-    if placing.ranks.is_first:
-        finish_run(out, recipe, meta, weights)
+    folder.finish(recipe, meta, weights)
     last = stages[-1]
     if last.updates < last.goal:
-        raise KeyboardInterrupt(f"stopped after update {last.updates} of {last.goal}; saved in {out}")
+        raise KeyboardInterrupt(f"stopped after update {last.updates} of {last.goal}; saved in {folder.path}")
 
 
 def _repeat(
