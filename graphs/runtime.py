@@ -6,8 +6,8 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   time but ops and transfers, which overlap wherever data allow it. No program that is known does all of that.
 - `fifo` is the machine of many papers on placement: devices run what has been ready longest.
 - `parallelize` is the loop of a model's own code with `placelab.parallelize`: one process issues PyTorch's order, which
-  devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`). With `defer=true`
-  gradients of weights wait, as `defer_weight_gradients` has it.
+  devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`). With `copies=side` it has a
+  stream of its own. With `defer=true` gradients of weights wait, as `defer_weight_gradients` has it.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
   PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended.
@@ -48,9 +48,10 @@ class Runtime:
     name: str = field(compare=False)  # the spec that `runtime_of` takes
     order: Extension[Any] = LONGEST_PATH  # builds an `envs.orders.Order`
     host: Host | None = None  # None if issuing takes no time, but for the devices' own launches
-    streams: bool = False  # devices run strictly in the order of issue, and copies occupy the devices at both ends
+    streams: bool = False  # devices run strictly in the order of issue
     all_reduce: Literal["ring", "nccl"] = "ring"  # how GPUs sum up gradients, unless a plan says it
     defer: bool = False  # gradients of weights wait until a device has nothing else to do; only of streams
+    copies: Literal["barrier", "side"] = "barrier"  # they occupy the devices at both ends, or streams of their own
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
 
     @property
@@ -112,7 +113,7 @@ def _runtime(kind: str, knobs: Mapping[str, str | Extension[Any]]) -> Runtime:
     if kind not in RUNTIMES:
         raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
     base, values = RUNTIMES[kind], dict[str, Any]()
-    known = (*_KNOBS, "defer") if base.streams else _KNOBS
+    known = (*_KNOBS, *_OF_STREAMS) if base.streams else _KNOBS
     for knob, text in knobs.items():
         if knob not in known:
             raise InputError(f"{by_name.spec_of(kind, knobs)!r}: {by_name.unknown('knob', knob, known)}")
@@ -132,6 +133,12 @@ def _value(base: Runtime, knob: str, given: str | Extension[Any]) -> object:
         if text not in ("true", "false"):
             raise InputError(f"defer={text}: gradients of weights wait or do not; expected true or false")
         return text == "true"
+    if knob == "copies":
+        if text not in ("barrier", "side"):
+            raise InputError(
+                f"copies={text}: they hold both devices up, or have side streams; expected barrier or side"
+            )
+        return text
     host = host_of(text)
     return host and replace(host, per_device=base.host is not None and base.host.per_device)
 
@@ -155,4 +162,5 @@ RUNTIMES = {
     )
 }
 _KNOBS = ("order", "host")
-_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, 'defer'))})=)")
+_OF_STREAMS = ("defer", "copies")
+_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS))})=)")

@@ -73,7 +73,9 @@ SERVER = np.dtype(
 
 
 class Blueprint(NamedTuple):
-    """A problem and its costs. Resource r < devices is a device, then come channels, and at last all free links as one.
+    """A problem and its costs.
+
+    Resource r < devices is a device, then come channels, then all free links as one, and at last side streams.
 
     Output o < ops is that of op o, the others are messages of their own, each of one edge, or of a sum's.
     """
@@ -83,7 +85,7 @@ class Blueprint(NamedTuple):
     clocked: bool  # which takes time for it
     per_device: bool  # a process of the host for each device
     waits: bool  # which waits for what it is sent
-    streams: bool  # devices run strictly in the order of issue, and copies occupy both ends
+    streams: bool  # devices run strictly in the order of issue, and copies occupy both ends or side streams
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
@@ -100,6 +102,7 @@ class Blueprint(NamedTuple):
     links: Records  # (devices, devices)
     servers: Records  # (resources,)
     free: int  # the resource of links without contention; NONE if the cluster has none
+    side: int  # the first of the streams of copies, one from each device to each; NONE if copies occupy devices
     use_start: Indices  # (weights + held tensors + 1,) where the uses of each begin, in `user`
     user: Indices  # (uses,) op
     kept_bytes: Floats  # (weights + held tensors,) for the whole step (`graphs.weight_memory`, `graphs.held_tensors`)
@@ -143,7 +146,9 @@ class Blueprint(NamedTuple):
         servers["per_message"][: len(cluster)] = cluster.message_seconds
         servers["per_byte"][: len(cluster)] = cluster.message_seconds_per_byte
         servers["multicast"][len(cluster) : free] = cluster.multicast
-        has_free = bool(cluster.is_free.any())
+        has_free, has_sides = bool(cluster.is_free.any()), streams and problem.runtime.copies == "side"
+        sides = len(cluster) ** 2 if has_sides else 0
+        servers = np.append(servers if has_free else servers[:free], np.zeros(sides, SERVER))
         held = graph.held_tensors
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
@@ -159,7 +164,7 @@ class Blueprint(NamedTuple):
             bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, issue,
             np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
             np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,
-            servers if has_free else servers[:free], free if has_free else NONE,
+            servers, free if has_free else NONE, len(servers) - sides if sides else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
             kept_bytes,
         )  # fmt: skip

@@ -43,7 +43,7 @@ from envs.simulation.memory import add_copy, allocate, note_peaks, read
 from envs.simulation.queues import pop, push_event, push_last, withdraw_event
 from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
 from envs.simulation.stream_times import is_timed
-from envs.simulation.streams import begin_streams, hand_over, release, start_in_streams
+from envs.simulation.streams import begin_streams, hand_over, is_stream, release, start_in_streams
 from graphs.op_graph import Floats
 
 
@@ -131,7 +131,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 return np.inf
         for i in range(run.counters[STARTING]):
             here = run.due[i]
-            if blueprint.streams and here < devices:
+            if blueprint.streams and is_stream(blueprint, here):
                 continue
             if here == blueprint.free:
                 head, tail = _start_all(blueprint, run, here, now, head, tail, memory)
@@ -329,7 +329,7 @@ def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ende
     if blueprint.messages_hold:
         _receive(blueprint, run, index)
     if blueprint.streams:
-        release(run, index, now)
+        release(blueprint, run, index, now)
     while edge != NONE:
         ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
         if blueprint.waits and not blueprint.issue[task.op].is_step:

@@ -100,8 +100,8 @@ class Run(NamedTuple):
     sorted_by: Floats  # (ops,) the priorities that `order` follows
     owed: Floats  # (devices,) seconds of the thread for messages since its last op
     carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
-    heads: Indices  # (devices,) the first in the stream of each
-    following: Indices  # (2 tasks,) what comes next in the stream of a device
+    heads: Indices  # (resources,) the first in the stream of each that is one
+    following: Indices  # (2 tasks,) what comes next in the stream
     step: Floats  # (1,) seconds at which the last op ends of those in streams so far; infinite if the run is given up
 
     @classmethod
@@ -129,7 +129,7 @@ class Run(NamedTuple):
             np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
             np.zeros(threads), np.zeros(processed), indices(processed), np.full(processed, np.nan), np.zeros(threads),
-            indices(len(blueprint.edges) if streamed else 0), indices(devices if streamed else 0),
+            indices(len(blueprint.edges) if streamed else 0), indices(resources if streamed else 0),
             indices(2 * streamed), np.zeros(1),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)

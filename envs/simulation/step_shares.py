@@ -9,7 +9,7 @@ what it then waits for:
   transfer carries sums of gradients, and else for *transfers*.
 - If the producer takes no time, such as a slice or a step of an all-reduce, what it waited for counts in the same way.
 - When its inputs are there, an op that a *host* issues waits for that. Where devices are streams it may wait for copies
-  that were issued before it, which count as transfers, and so before them as a bubble.
+  that were issued before it and occupy its device, which count as transfers, and so before them as a bubble.
 - Everything before that is *bubble*: the device waits although nothing that it needs is on its way, since another one
   computes it. So does a device that has run its last op, until the step ends.
 
@@ -134,7 +134,7 @@ class _Waits:
     def _after_inputs(self, device: int, since: float, until: float) -> Floats:
         """Seconds in which an op that has its inputs waits for transfers, for sums of gradients and for the host."""
         copied, problem = 0.0, self._timeline.problem
-        if problem.runtime.streams:
+        if problem.runtime.streams and problem.runtime.copies == "barrier":
             start, finish = self._copies[device]
             within = slice(np.searchsorted(finish, since, side="right"), np.searchsorted(start, until))
             copied = float((np.minimum(finish[within], until) - np.maximum(start[within], since)).sum())

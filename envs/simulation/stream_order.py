@@ -2,7 +2,8 @@
 
 A copy is issued before the first op that reads it, that of a gradient after the node of autograd that makes it, as the
 backward pass of a copy is a copy; that of a sum after the last node that adds to it on the copy's device
-(`graphs.transforms.autograd_step`). The first one holds the sum.
+(`graphs.transforms.autograd_step`). The first one holds the sum. With side streams every copy is issued after what it
+carries, and its second end is its side stream.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.run import CONTENDED, COPIES, TASKS, Run
-from envs.simulation.stream_times import end_of, time_copy, time_op
+from envs.simulation.stream_times import end_of, second_stream, time_copy, time_op
 
-_ENDS = 2  # what a copy waits for in addition to what it carries: the streams of both devices
+_ENDS = 2  # what a copy waits for in addition to what it carries: two streams, at which it was issued
 
 
 @subroutine
@@ -31,8 +32,8 @@ def clear_streams(run: Run) -> None:
 def issue_in_stream(blueprint: Blueprint, run: Run, op: Index) -> None:
     """Time an op, and write it into the stream of its device.
 
-    Entry 2 i is op or copy i, and 2 i + 1 copy i where it arrives. Copies that it is the first to read come before it:
-    not those of gradients, which were issued after their nodes.
+    Entry 2 i is op or copy i, and 2 i + 1 copy i in its second stream. Copies that it is the first to read come before
+    it: not those that were issued after what they carry.
     """
     edges, ready = blueprint.ops[op], run.tasks[op].ready
     for i in range(edges.in_start, edges.in_end):
@@ -51,7 +52,7 @@ def issue_in_stream(blueprint: Blueprint, run: Run, op: Index) -> None:
 
 
 @subroutine
-def issue_gradients(blueprint: Blueprint, run: Run, producer: Index, last: Index) -> None:
+def issue_copies(blueprint: Blueprint, run: Run, producer: Index, last: Index) -> None:
     """Issue the copies of what an op makes, unless others are to add to it, after the last op of its node."""
     edges = blueprint.ops[producer]
     for edge in range(edges.out_start, edges.control_start):
@@ -104,8 +105,9 @@ def _issue_copy(blueprint: Blueprint, run: Run, index: Index, op: Index) -> None
     run.counters[COPIES] += 1
     run.issued[index] = run.issued[op]
     time_copy(blueprint, run, index)
-    _append(run, run.tasks[task.op].destination, 2 * index)
-    _append(run, task.destination, 2 * index + 1)
+    here = run.tasks[task.op].destination
+    _append(run, here, 2 * index)
+    _append(run, second_stream(blueprint, here, task.destination), 2 * index + 1)
 
 
 @inlined

@@ -1,10 +1,10 @@
 """Streams are timed while they are written: of what is issued, all that it waits for has been issued before.
 
-An op starts when what it reads is there, its device is free and it has been issued; a copy when both of its devices
+An op starts when what it reads is there, its device is free and it has been issued; a copy when both of its streams
 are. No queue decides what is next, so no event loop is needed, and a run that is given up is issued no further.
 
 Only channels have queues: copies between four devices may wait for one channel, and not in the order of issue. A copy
-that finds its channel taken by others than those of its devices is timed as if it were free. Times are lower bounds
+that finds its channel taken by others than those of its streams is timed as if it were free. Times are lower bounds
 from there on, which may be enough to give the run up; otherwise the engine runs what was issued.
 """
 
@@ -52,12 +52,21 @@ def time_op(blueprint: Blueprint, run: Run, op: Index, ready: float) -> None:
         reader.ready = max(reader.ready, end)
 
 
+@inlined
+def second_stream(blueprint: Blueprint, here: Index, there: Index) -> int:
+    """The second stream of a copy from one device to another: the other device's, or its side stream."""
+    if blueprint.side == NONE:
+        return int(there)
+    return int(blueprint.side + int(here) * len(blueprint.links) + int(there))
+
+
 @subroutine
 def time_copy(blueprint: Blueprint, run: Run, index: Index) -> None:
     """Time a copy, to which all that it carries has been given."""
     task = run.tasks[index]
     here, there = run.tasks[task.op].destination, task.destination
-    task.start = max(task.ready, run.resources[here].since, run.resources[there].since)
+    second = second_stream(blueprint, here, there)
+    task.start = max(task.ready, run.resources[here].since, run.resources[second].since)
     if blueprint.clocked:
         task.start = max(task.start, run.issued[index])
     where = blueprint.links[here, there].resource
@@ -66,16 +75,26 @@ def time_copy(blueprint: Blueprint, run: Run, index: Index) -> None:
         if channel.since > task.start:
             other = run.tasks[channel.transfer]
             source = run.tasks[other.op].destination
-            if here in (source, other.destination) or there in (source, other.destination):
+            follows = here in (source, other.destination) or there in (source, other.destination)
+            if blueprint.side != NONE:
+                follows = here == source and there == other.destination
+            if follows:
                 task.start = channel.since  # it rests after that copy, which has ended
             else:
                 run.counters[CONTENDED] = 1
         channel.transfer = index
         channel.since = end_of(task) + blueprint.servers[where].hold
-    for device in (here, there):
-        resource = run.resources[device]
-        resource.may_idle -= end_of(task) - resource.since
-        resource.since = end_of(task)
+    end_copy(run, second, end_of(task))
+    if blueprint.side == NONE:
+        end_copy(run, here, end_of(task))
+
+
+@inlined
+def end_copy(run: Run, stream: Index, end: float) -> None:
+    """A stream ran nothing else until the end of a copy, and goes on from there."""
+    resource = run.resources[stream]
+    resource.may_idle -= end - resource.since
+    resource.since = end
 
 
 @inlined

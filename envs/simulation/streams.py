@@ -8,6 +8,15 @@ aten/src/ATen/native/cuda/Copy.cu: "two-way barrier"). What is issued when is in
     gpu:0       aaabbbbb===ddd               d waits for the copy, which waits for b
     gpu:1               ===ccc
 
+Or copies have side streams, one from each device to each other, as the current streams that `tensor.to` finds. A copy
+is issued right after what it carries. It waits for what was issued to its source before, which passes the mark of that
+and goes on; and at the destination only what reads it waits.
+
+    issued      a(0) [a to 1] b(0) c(1) d(0)
+    gpu:0       aaabbbbbddd
+    to gpu:1       ===
+    gpu:1             ccc
+
 An op that takes no time is in no stream: it ends as soon as what it reads is there.
 """
 
@@ -19,42 +28,57 @@ from envs.simulation.due import HELD, IDLE, make_due, make_ready
 from envs.simulation.memory import add_copy, allocate
 from envs.simulation.queues import push_event, push_last
 from envs.simulation.run import STARTING, Run
-from envs.simulation.stream_times import forget_times
+from envs.simulation.stream_times import end_copy, forget_times, second_stream
 
 
 @subroutine
 def begin_streams(run: Run) -> None:
     """Devices to which something was issued look at it."""
     forget_times(run)
-    for device in range(len(run.heads)):
-        if run.heads[device] != NONE:
-            make_due(run, device)
+    for stream in range(len(run.heads)):
+        if run.heads[stream] != NONE:
+            make_due(run, stream)
 
 
 @subroutine
 def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail: int, memory: bool) -> tuple[int, int]:
-    """Let each device that is due begin the next entry of its stream, or wait. Returns the new window of events.
+    """Let each stream that is due begin its next entry, or wait. Returns the new window of events.
 
     Its end is negative if a device was idle for longer than it may be.
     """
     for i in range(run.counters[STARTING]):
         here = run.due[i]
-        if here >= blueprint.op_seconds.shape[1]:
-            continue
-        resource = run.resources[here]
+        if is_stream(blueprint, here):
+            head, tail = _continue(blueprint, run, here, now, head, tail, memory)
+            if tail < 0:
+                break
+    return head, tail
+
+
+@inlined
+def is_stream(blueprint: Blueprint, where: Index) -> bool:
+    """Whether a resource is a device, or a stream of copies: not a channel."""
+    return bool(where < blueprint.op_seconds.shape[1] or where >= blueprint.side)
+
+
+@subroutine
+def _continue(
+    blueprint: Blueprint, run: Run, here: int, now: float, head: int, tail: int, memory: bool
+) -> tuple[int, int]:
+    """Let a stream begin its next entry, or wait. Returns the new window of events, as `start_in_streams`."""
+    resource = run.resources[here]
+    resource.running = IDLE
+    while run.heads[here] != NONE and resource.running == IDLE:
         entry = run.heads[here]
-        resource.running = IDLE
-        if entry == NONE:
-            continue
         index = entry // 2
         is_op = index < len(run.order)
         if is_op and run.tasks[index].waiting > 0:
-            continue
+            break
         at = max(now, resource.since, run.issued[index])
         if at > now:
             resource.running = HELD
             head, tail = push_event(run.events, head, tail, at, here)
-            continue
+            break
         run.heads[here] = run.following[entry]
         if is_op:
             resource.running = index
@@ -66,7 +90,8 @@ def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail
                 allocate(blueprint, run, index, here)
             head, tail = push_event(run.events, head, tail, now + run.tasks[index].seconds, here)
         else:
-            resource.running = HELD
+            if blueprint.side == NONE or here >= blueprint.side:  # else it passes a mark
+                resource.running = HELD
             meet(blueprint, run, index, now)
     return head, tail
 
@@ -101,10 +126,13 @@ def meet(blueprint: Blueprint, run: Run, index: int, now: float) -> None:
 
 
 @subroutine
-def release(run: Run, index: Index, now: float) -> None:
-    """A copy has ended: the devices at its ends, which were idle for it, may go on."""
+def release(blueprint: Blueprint, run: Run, index: Index, now: float) -> None:
+    """A copy has ended: the streams that it occupied, which were idle for it, may go on."""
     task = run.tasks[index]
-    for here in (run.tasks[task.op].destination, task.destination):
-        run.resources[here].may_idle -= now - run.resources[here].since
-        run.resources[here].since = now
+    here = run.tasks[task.op].destination
+    if blueprint.side == NONE:
+        end_copy(run, here, now)
         make_due(run, here)
+    second = second_stream(blueprint, here, task.destination)
+    end_copy(run, second, now)
+    make_due(run, second)

@@ -1,4 +1,4 @@
-"""Devices that run strictly in the order of issue, and copies that occupy both of their ends."""
+"""Devices that run strictly in the order of issue, and copies that occupy both of their ends, or side streams."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from tests.oracle.strategies import Case, cases
 from tests.oracle.test_oracle import brief
 from tests.oracle.toys import toy_cluster, toy_graph
 
-LOOP = runtime_of("parallelize:host=none")
+LOOP, SIDE = runtime_of("parallelize:host=none"), runtime_of("parallelize:host=none,copies=side")
 MODEL, CLUSTER = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "p100:devices=2"
 
 
@@ -33,6 +33,23 @@ def test_a_copy_waits_for_what_was_issued_before_and_is_waited_for() -> None:
     found = simulate(replace(problem, runtime=LOOP), Plan.of([0, 0, 1, 0]))
     assert found.start.tolist() == [0, 3, 11, 11]
     assert (found.transfers.start.tolist(), found.transfers.finish.tolist()) == ([8], [11])
+
+
+def test_a_copy_in_a_side_stream_holds_up_its_reader_alone() -> None:
+    """It starts when a has ended: b on its source does not wait, and c does, which reads it; e was issued after c."""
+    graph = toy_graph([3, 5, 3, 3, 4], [(0, 2), (1, 3)], output_bytes=[3, 0, 0, 0, 0])
+    found = simulate(Problem(graph, toy_cluster(2), runtime=SIDE), Plan.of([0, 0, 1, 0, 1]))
+    assert found.start.tolist() == [0, 3, 6, 8, 9]
+    assert (found.transfers.start.tolist(), found.transfers.finish.tolist()) == ([3], [6])
+
+
+def test_copies_of_a_side_stream_run_in_the_order_of_issue() -> None:
+    """That of a, 4 s, and then that of b, though nobody reads a's until d has been computed; gpu:2 has another one."""
+    graph = toy_graph([1, 1, 2, 2], [(0, 3), (1, 2), (1, 3)], output_bytes=[4, 1, 0, 0])
+    found = simulate(Problem(graph, toy_cluster(3), runtime=SIDE), Plan.of([0, 0, 1, 2]))
+    assert found.start.tolist() == [0, 1, 3, 6]
+    assert dict(zip(found.transfers.producer.tolist(), found.transfers.start.tolist(), strict=True))[0] == 1
+    assert sorted(found.transfers.start.tolist()) == [1, 2, 5]
 
 
 def test_an_op_waits_for_one_that_was_issued_before_it() -> None:
@@ -56,6 +73,10 @@ def test_a_gradient_is_copied_after_its_node_and_before_gradients_of_weights_tha
     assert simulate(problem, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 9]
     waiting = replace(problem, runtime=runtime_of("parallelize:host=none,defer=true"))
     assert simulate(waiting, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 6, 6]
+    aside = replace(problem, runtime=SIDE)
+    assert simulate(aside, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 9]
+    both = replace(problem, runtime=SIDE.with_knobs(defer="true"))
+    assert simulate(both, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 6]
 
 
 def test_gradients_of_one_tensor_are_summed_up_where_they_are_made() -> None:
@@ -74,6 +95,15 @@ def test_gradients_of_one_tensor_are_summed_up_where_they_are_made() -> None:
     assert dict(zip(times.tolist(), held.tolist(), strict=True))[5.0] == 16  # while g.grad is computed, h.grad is there
     assert held[np.searchsorted(times, 6.0)] == 8
     assert timeline.peak_bytes.tolist() == [1, 16]
+
+
+def test_only_the_loop_has_side_streams() -> None:
+    assert runtime_of("parallelize:copies=barrier") == runtime_of("parallelize")
+    assert runtime_of("parallelize:copies=side,defer=true").name == "parallelize:copies=side,defer=true"
+    with pytest.raises(InputError, match="expected barrier or side"):
+        runtime_of("parallelize:copies=none")
+    with pytest.raises(InputError, match="'run:copies=side': unknown knob 'copies'"):
+        runtime_of("run:copies=side")
 
 
 def test_only_the_loop_can_defer() -> None:
@@ -95,14 +125,14 @@ def test_a_host_issues_copies_with_their_readers() -> None:
 @brief
 @given(cases(streams=True))
 def test_all_ops_run_in_the_order_of_issue(case: Case) -> None:
-    """And no copy is under way while either of its ends runs an op."""
+    """And no copy is under way while either of its ends runs an op, unless it has a side stream."""
     timeline = Simulator(case.problem).timeline(case.placements[0])
     busy = [(timeline.placement[op], timeline.start[op], timeline.finish[op]) for op in range(len(timeline.start))]
     for source, there, begin, end in zip(
         timeline.transfers.source, timeline.transfers.destination, timeline.transfers.start, timeline.transfers.finish,
         strict=True,
     ):  # fmt: skip
-        assert not any(
+        assert case.problem.runtime.copies == "side" or not any(
             device in (source, there) and start < end and finish > begin and finish > start
             for device, start, finish in busy
             if begin < end
@@ -131,8 +161,9 @@ def test_verbs_plan_for_the_loop() -> None:
     ideal = placelab.simulate(MODEL, placed.plan, cluster=CLUSTER, runtime="ideal")
     assert placed.record.step_seconds > ideal.record.step_seconds
     assert placed.record.order == PROGRAM.name
-    digits = {problem_digits(replace(placed.problem, runtime=each)) for each in (IDEAL, LOOP, placed.problem.runtime)}
-    assert len(digits) == 3
+    runtimes = (IDEAL, LOOP, SIDE, placed.problem.runtime)
+    digits = {problem_digits(replace(placed.problem, runtime=each)) for each in runtimes}
+    assert len(digits) == 4
 
 
 def test_replicas_are_processes() -> None:

@@ -5,6 +5,7 @@ Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory, 8
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from tests.oracle.issuing import Thread, issue, outputs, sums_of
 # ("op", u), or ("send", output, channel, destination): destination is -1 on a multicast channel; an output is ("op", u)
 # or ("message", edge)
 Name = tuple[object, ...]
+Stream = int | tuple[int, int]  # a device's, or that of copies from one to another
 Copy = tuple[int, int, int]  # what is copied (op, or number of ops + number of message), its op, the device it is on
 
 
@@ -30,7 +32,7 @@ Priority = Extension[Any] | str | Floats  # a rule or its name, or (ops,) number
 class Task:
     """An op on its device, or a transfer on its channel."""
 
-    resource: tuple[str, int]
+    resource: tuple[str, Stream]
     seconds: float
     hold: float
     order: tuple[float, float]  # priority, op index; the ready time comes in between
@@ -42,8 +44,8 @@ class Task:
     is_free: bool = False  # rule 1: an op that takes no time needs no device
     needs: set[Name] = field(default_factory=set)
     name: Name = ()
-    ends: tuple[int, ...] = ()  # rule 9: of a copy the devices that it occupies
-    meets: set[int] = field(default_factory=set)  # those of them that have not come to it
+    ends: tuple[Stream, ...] = ()  # rule 9: of a copy the streams that it occupies
+    meets: set[Stream] = field(default_factory=set)  # those in which it was put that have not come to it
     ready: float = -1.0
     start: float = -1.0
     finish: float = -1.0
@@ -133,12 +135,15 @@ def make_tasks(
 
 def streams_of(
     problem: Problem, placement: Sequence[int], order: list[float], tasks: dict[Name, Task], sender: dict[Copy, Name]
-) -> dict[int, list[Name]]:
-    """Rule 9: what each device does, in the order of issue; a copy is issued before its first reader.
+) -> dict[Stream, list[Name]]:
+    """Rule 9: what each stream does, in the order of issue; a copy is issued before its first reader.
 
-    That of what a backward op makes is issued after its node, of a sum after the last that adds to it.
+    That of what a backward op makes is issued after its node, of a sum after the last that adds to it. So is any on a
+    side stream, which each device has to each: it waits for what its source was given before, and holds up neither.
     """
-    graph, streams = problem.graph, {device: list[Name]() for device in range(len(problem.cluster))}
+    graph, devices, is_aside = problem.graph, range(len(problem.cluster)), problem.runtime.copies == "side"
+    streams: dict[Stream, list[Name]] = {device: [] for device in devices}
+    streams |= {pair: [] for pair in itertools.product(devices, devices) if is_aside}
     node = list(range(len(graph))) if problem.nodes is None else problem.nodes.node.tolist()
     rows = zip(graph.edges.tolist(), graph.control.tolist(), *sums_of(problem, placement, order), strict=True)
     edges = [
@@ -154,19 +159,21 @@ def streams_of(
 
     def issue_copy(name: Name, u: int, v: int, op: int) -> None:
         issued.append(name)
-        copy, ends = tasks[name], (placement[u], placement[v])
-        copy.issued, copy.order, copy.ends, copy.meets = tasks["op", op].issued, (len(issued), u), ends, set(ends)
-        for end in ends:
-            streams[end].append(name)
+        copy, here, there = tasks[name], placement[u], placement[v]
+        waits_in: tuple[Stream, ...] = (here, (here, there) if is_aside else there)
+        copy.issued, copy.order = tasks["op", op].issued, (len(issued), u)
+        copy.ends, copy.meets = waits_in[is_aside:], set(waits_in)
+        for stream in waits_in:
+            streams[stream].append(name)
 
     ops = sorted(range(len(graph)), key=lambda op: order[op])
     for place, op in enumerate(ops):
         for u, v, name, _ in edges:
-            if v == op and graph.phase[u] != 1 and name not in issued:
+            if v == op and graph.phase[u] != 1 and not is_aside and name not in issued:
                 issue_copy(name, u, v, op)
         if not tasks["op", op].is_free:
             streams[placement[op]].append(("op", op))
-        if graph.phase[op] == 1 and (op == ops[-1] or node[ops[place + 1]] != node[op]):
+        if (graph.phase[op] == 1 or is_aside) and (op == ops[-1] or node[ops[place + 1]] != node[op]):
             for member in [each for each in ops if node[each] == node[op]]:
                 for u, v, name, _ in edges:
                     left[name] -= u == member
@@ -176,22 +183,24 @@ def streams_of(
 
 
 def reach(
-    tasks: dict[Name, Task], streams: dict[int, list[Name]], free_at: dict[tuple[str, int], float], now: float
+    tasks: dict[Name, Task], streams: dict[Stream, list[Name]], free_at: dict[tuple[str, Stream], float], now: float
 ) -> None:
-    """Rule 9: devices that come to a copy wait for it."""
-    for device, names in streams.items():
-        if names and names[0][0] == "send" and max(tasks[names[0]].issued, free_at["device", device]) <= now:
-            tasks[names.pop(0)].meets.discard(device)
-            free_at["device", device] = math.inf
+    """Rule 9: streams that come to a copy that occupies them wait for it."""
+    for stream, names in streams.items():
+        while names and names[0][0] == "send" and max(tasks[names[0]].issued, free_at["device", stream]) <= now:
+            copy = tasks[names.pop(0)]
+            copy.meets.discard(stream)
+            if stream in copy.ends:
+                free_at["device", stream] = math.inf
 
 
 def run(
     tasks: dict[Name, Task], cluster: Cluster, sender: dict[Copy, Name], threads: list[Thread],
-    streams: dict[int, list[Name]],
+    streams: dict[Stream, list[Name]],
 ) -> None:  # fmt: skip
     """Fill in when each task is issued, ready, starts and finishes."""
     now = 0.0
-    free_at: dict[tuple[str, int], float] = {task.resource: 0.0 for task in tasks.values()}
+    free_at: dict[tuple[str, Stream], float] = {task.resource: 0.0 for task in tasks.values()}
     free_at |= {("device", device): 0.0 for device in streams}
     ended: set[Name] = set()
     while len(ended) < len(tasks):
@@ -238,7 +247,7 @@ def apply_ends(tasks: dict[Name, Task], ended: set[Name], now: float) -> None:
 
 
 def hold_for_messages(
-    tasks: dict[Name, Task], cluster: Cluster, new: set[Name], free_at: dict[tuple[str, int], float], now: float
+    tasks: dict[Name, Task], cluster: Cluster, new: set[Name], free_at: dict[tuple[str, Stream], float], now: float
 ) -> None:
     """Rule 4: what ended now hands over its messages, what arrived now is taken in: after what is under way."""
     for name, task in tasks.items():

@@ -80,6 +80,7 @@ def cases(
         rules, hosted = st.sampled_from(("fifo", "longest_path")), st.none() | hosts(exact=messages)
         host_of_all = draw(hosted.map(lambda host: host and replace(host, per_device=False)))
         runtime = replace(IDEAL, order=order_of(draw(rules)), host=host_of_all, streams=True)
+        runtime = replace(runtime, copies="side") if draw(st.booleans()) else runtime
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
         problem = in_nodes(draw, problem)
     elif host:
