@@ -11,7 +11,7 @@ import numpy as np
 from graphs.foundation.errors import InputError, unknown
 from graphs.host import Host
 from graphs.op_graph import MOST, Bools, Floats, Ints
-from graphs.precision import PEAKS
+from graphs.op_graph.precision import PEAKS
 
 GIB = 2.0**30
 LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still finite

@@ -13,12 +13,12 @@ from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.host import SECONDS, Collectives, Host
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from graphs.optimizers import NONE, check_optimizer, state_share
-from graphs.precision import SINGLE
+from graphs.op_graph.optimizers import NONE, check_optimizer, state_share
+from graphs.op_graph.precision import SINGLE
+from graphs.op_graph.weight_memory import WeightMemory, weight_gradient_bytes
 from graphs.runtime import IDEAL, Runtime
 from graphs.transforms.autograd_step import AutogradNodes, autograd_step
 from graphs.units import Units
-from graphs.weight_memory import WeightMemory, weight_gradient_bytes
 
 _OBJECTIVES = "envs.objectives"
 STEP_TIME: Extension[Any] = Extension(_OBJECTIVES, "step-time")  # the objective that is meant unless another is named
@@ -37,7 +37,7 @@ class Problem:
 
     graph: OpGraph
     cluster: Cluster
-    optimizer: str = "adam"  # one of `graphs.optimizers`; read only if the graph is a training step
+    optimizer: str = "adam"  # one of `graphs.op_graph.optimizers`; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
     objective: Extension[Any] = STEP_TIME  # builds an `envs.objectives.Objective`
     runtime: Runtime = IDEAL

@@ -52,7 +52,6 @@ from evaluation.reporting.profile_report import ProfileReport as ProfileReport
 from evaluation.tables.cache_usage import CacheUsage as CacheUsage
 from evaluation.tables.graph_summary import GraphSummary as GraphSummary
 from evaluation.tables.sweep_table import SweepReport as SweepReport
-from graphs.batch_law import BatchLaw as BatchLaw
 from graphs.capture.training_step import training_step as training_step
 from graphs.cluster import Cluster as Cluster
 from graphs.cluster import Device as Device
@@ -65,6 +64,7 @@ from graphs.foundation.errors import DoesNotFitError as DoesNotFitError
 from graphs.foundation.errors import InputError as InputError
 from graphs.op_graph import OpGraph as OpGraph
 from graphs.op_graph import Phase as Phase
+from graphs.op_graph.batch_law import BatchLaw as BatchLaw
 from graphs.op_groups.grouping import tie_ops as tie_ops
 from graphs.problem import Problem as Problem
 from graphs.problem import objective_of as objective_of

@@ -23,8 +23,8 @@ from functools import reduce
 import numpy as np
 
 from graphs.op_graph import RECOMPUTED, OpGraph
+from graphs.op_graph.precision import BYTES, SINGLE
 from graphs.operators.attention import ATTENTION, is_causal
-from graphs.precision import BYTES, SINGLE
 from graphs.signatures import Signature
 
 CONVOLUTION = "aten.convolution"

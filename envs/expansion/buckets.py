@@ -18,7 +18,7 @@ from envs.expansion.servers import by_server
 from envs.expansion.updates import Updates
 from graphs.algorithms.pairs import equal_pairs
 from graphs.op_graph import Floats, Ints, OpGraph
-from graphs.weight_memory import weight_gradient_bytes
+from graphs.op_graph.weight_memory import weight_gradient_bytes
 
 
 @dataclass(frozen=True, eq=False)

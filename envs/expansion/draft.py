@@ -15,8 +15,8 @@ from envs.expansion.written_graph import written
 from graphs.algorithms.order import compressed_rows
 from graphs.algorithms.pairs import ranges
 from graphs.op_graph import RESIDENT, Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.weight_memory import WeightMemory
 from graphs.problem import Problem
-from graphs.weight_memory import WeightMemory
 
 FREE = 0.0  # the share of the batch that an op computes which takes no time
 

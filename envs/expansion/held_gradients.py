@@ -5,8 +5,8 @@
 
 So two exist of one gradient at a time, as in PyTorch, which keeps the first as it is and adds others to it. Which
 micro-batch comes first is up to the order of passes. Gradients for which room is set aside are left out
-(`graphs.weight_memory`), and so are those of looked-up rows, which are read as they are. By ZeRO's stages from 2 on, a
-replica holds a gradient until it is scattered, and its part of the sum until the update.
+(`graphs.op_graph.weight_memory`), and so are those of looked-up rows, which are read as they are. By ZeRO's stages from
+2 on, a replica holds a gradient until it is scattered, and its part of the sum until the update.
 """
 
 import numpy as np

@@ -21,8 +21,9 @@ from envs.plans.stages import stages_of
 from graphs.algorithms.pairs import ranges
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.op_graph.weight_memory import weight_gradients
 from graphs.problem import Problem
-from graphs.transforms.batch import grows, weight_gradients
+from graphs.transforms.batch import grows
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from envs.expansion.layout import Layout
 from envs.expansion.shares import costing
 from graphs.algorithms.pairs import equal_pairs
 from graphs.op_graph import RESIDENT, Floats, Ints, Phase
-from graphs.weight_memory import WeightMemory, weight_gradient_bytes
+from graphs.op_graph.weight_memory import WeightMemory, weight_gradient_bytes
 
 
 @dataclass(frozen=True, eq=False)

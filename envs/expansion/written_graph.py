@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from graphs.algorithms.order import is_acyclic
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import MOST, MOST_FLOPS, RESIDENT, SPARSE, Bools, Floats, Ints, OpGraph
+from graphs.op_graph.held_tensors import HeldTensors
 
 _ROLES = tuple(role.name.lower() for role in Role)
 _MARK = "#"  # the beginning of what expansion adds to the name of an op

@@ -16,8 +16,8 @@ from envs.expansion.expanded import Expansion, Role
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements, Simulator
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.subgraph import subgraph
 from graphs.problem import Problem
-from graphs.subgraph import subgraph
 
 
 @dataclass(frozen=True)

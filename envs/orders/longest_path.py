@@ -8,7 +8,7 @@ transfers. It runs the gradients that other gradients wait for before those of w
 from dataclasses import dataclass
 
 from graphs.op_graph import Floats
-from graphs.paths import longest_remaining
+from graphs.op_graph.paths import longest_remaining
 from graphs.problem import Problem
 
 

@@ -12,9 +12,8 @@ from envs.expansion.shares import shared
 from envs.pipelines.unit_order import pipeline_positions
 from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Floats, Ints, Phase
+from graphs.op_graph.weight_memory import weight_gradient_bytes, weight_gradients
 from graphs.problem import Problem
-from graphs.transforms.batch import weight_gradients
-from graphs.weight_memory import weight_gradient_bytes
 
 
 @dataclass(frozen=True, eq=False)

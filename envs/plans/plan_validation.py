@@ -9,7 +9,7 @@ from envs.plans.schedule import AS_READY, Schedule
 from envs.plans.stages import Devices, device_sets, stage_edges, stages_of
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints, OpGraph
-from graphs.optimizers import NONE
+from graphs.op_graph.optimizers import NONE
 from graphs.problem import Problem
 
 MOST_COPIES = 5_000_000  # of ops, in micro-batches and replicas: a few GB of an expanded graph

@@ -105,7 +105,7 @@ class Blueprint(NamedTuple):
     side: int  # the first of the streams of copies, one from each device to each; NONE if copies occupy devices
     use_start: Indices  # (weights + held tensors + 1,) where the uses of each begin, in `user`
     user: Indices  # (uses,) op
-    kept_bytes: Floats  # (weights + held tensors,) for the whole step (`graphs.weight_memory`, `graphs.held_tensors`)
+    kept_bytes: Floats  # (weights + held tensors,) for the whole step (`graphs.op_graph.{weight_memory,held_tensors}`)
 
     @classmethod
     def of(cls, problem: Problem, op_seconds: Floats, priority: Floats) -> Blueprint:

@@ -10,7 +10,7 @@ from envs.expansion.shards.shards import Partition, least_shares
 from envs.plans.plan import Plan
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints, Phase
-from graphs.paths import longest_remaining
+from graphs.op_graph.paths import longest_remaining
 from graphs.problem import Problem
 
 

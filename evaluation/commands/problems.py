@@ -16,8 +16,8 @@ from graphs.files.load import load_cluster, load_clusters, load_graph, load_suit
 from graphs.files.suites import suite_specs
 from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
+from graphs.op_graph.optimizers import check_optimizer
 from graphs.op_groups.grouping import MODULES, tie_ops
-from graphs.optimizers import check_optimizer
 from graphs.problem import STEP_TIME, Problem, objective_of
 from graphs.reserve import reserve_of
 from graphs.runtime import IDEAL, LONGEST_PATH, Runtime, default_runtime, runtime_of

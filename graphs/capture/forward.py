@@ -3,8 +3,8 @@
 Tracing turns the module into ATen operations. These rules say which of them are ops, and what they cost:
 
 - A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
-  constants are held by every device that reads them, and sent nowhere (`graphs.held_tensors`), and so are parameters
-  that no op reads, which have neither gradient nor optimizer state.
+  constants are held by every device that reads them, and sent nowhere (`graphs.op_graph.held_tensors`), and so are
+  parameters that no op reads, which have neither gradient nor optimizer state.
 - A view of a whole tensor (reshape, transpose, expand, ...) is not an op: ops that read the view read the tensor.
 - A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
   only the part is sent to ops that read it elsewhere. A part of a weight or input is that weight or input.
@@ -31,8 +31,6 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from graphs.autograd import Autograd, Checkpoint
-from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
 from graphs.capture.held import HeldDraft, held_by
@@ -43,10 +41,12 @@ from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
 from graphs.capture.unsent import kept_bytes
 from graphs.foundation.errors import InputError
-from graphs.graph_draft import GraphDraft
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
-from graphs.precision import precision_of
+from graphs.op_graph.autograd import Autograd, Checkpoint
+from graphs.op_graph.batch_law import BatchLaw
+from graphs.op_graph.graph_draft import GraphDraft
+from graphs.op_graph.held_tensors import HeldTensors
+from graphs.op_graph.precision import precision_of
 
 aten = torch.ops.aten
 _log = logging.getLogger("placelab")

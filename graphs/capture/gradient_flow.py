@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from graphs.autograd import Autograd, Pair
 from graphs.op_graph import SPARSE, OpGraph
+from graphs.op_graph.autograd import Autograd, Pair
 
 # What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
 HAS_NO_GRADIENT = {

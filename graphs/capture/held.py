@@ -7,8 +7,8 @@ from torch import Tensor
 
 from graphs.capture.examples import Example
 from graphs.capture.nested import tensors_in
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
+from graphs.op_graph.held_tensors import HeldTensors
 
 
 def held_by(example: Example) -> dict[Tensor, str]:

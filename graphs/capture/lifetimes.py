@@ -17,10 +17,10 @@ from contextlib import contextmanager
 
 from torch.fx import Graph, Node
 
-from graphs.autograd import Memory
 from graphs.capture.program import TracedProgram
 from graphs.capture.unsent import last_readers
 from graphs.op_graph import OpGraph
+from graphs.op_graph.autograd import Memory
 
 
 class Lifetimes:

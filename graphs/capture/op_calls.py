@@ -16,10 +16,11 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 from graphs.capture.forward import Builder, is_getitem, traced_model
-from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
+from graphs.capture.training_step import training_step
 from graphs.formats.graph_files import is_graph_file
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
+from graphs.op_graph.optimizers import UPDATE_TRAFFIC
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X; that of a product's bias alone is
   a sum of what arrives. Where ops share a weight (a recurrent net, unrolled), each adds to the sum that it receives
   from the next one in forward order; meanwhile there are both and, of the first two of a matrix, which are views of
-  transposed products, their sum. The last sum is held until the update (`graphs.weight_memory`).
+  transposed products, their sum. The last sum is held until the update (`graphs.op_graph.weight_memory`).
 - The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
   it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
   theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as SparseAdam does.
@@ -37,18 +37,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.autograd import Autograd, Checkpoint, Pair
-from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.capture.operands import Operands
 from graphs.capture.unsent import ATTENTION, SAVES_RESULTS, gradients_bytes, kept_bytes, results_bytes, working_bytes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, SPARSE, Ints, OpGraph, Phase
-from graphs.precision import appended_precisions
-from graphs.subgraph import subgraph
-
-# Adam reads the weight, its gradient and two moments, and writes all but the gradient.
-UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
+from graphs.op_graph.autograd import Autograd, Checkpoint, Pair
+from graphs.op_graph.batch_law import BatchLaw
+from graphs.op_graph.optimizers import UPDATE_TRAFFIC
+from graphs.op_graph.precision import appended_precisions
+from graphs.op_graph.subgraph import subgraph
 
 _LOSS_BYTES = 4.0
 Costs = tuple[float, float, float]  # FLOP, bytes accessed, output bytes

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from graphs.autograd import Memory
 from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.op_graph.autograd import Memory
 from graphs.signatures import Signature
 
 ATTENTION = "scaled_dot_product_attention"

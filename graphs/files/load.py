@@ -14,9 +14,9 @@ from graphs.foundation.errors import InputError, check_distinct
 from graphs.foundation.knobs import knobs_of
 from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
+from graphs.op_graph.optimizers import check_optimizer
 from graphs.op_groups.grouping import MODULES, Grouping, check_groups, tie_ops
 from graphs.op_groups.whole_modules import tie_modules
-from graphs.optimizers import check_optimizer
 from graphs.problem import Problem
 from graphs.transforms.mixed_precision import AS_IT_IS
 

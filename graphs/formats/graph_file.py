@@ -13,8 +13,8 @@ A node may hold more: `"measured_seconds": 0.002` on any device, or by name or k
 transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"unsent_bytes"`, what else it
 makes and holds as long as its output, such as a mask; `"working_bytes"`, what it needs while it runs; `"call": ["head",
 "linear", 0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before
-there; `"precision": "bf16"`, in which it multiplies, if not in single precision (`graphs.precision`). An edge may have
-a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
+there; `"precision": "bf16"`, in which it multiplies, if not in single precision (`graphs.op_graph.precision`). An edge
+may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 
 `"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
 parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
@@ -25,11 +25,11 @@ not trained. `"weight_names": ["head.weight"]` are what the model calls them.
 were with another number of samples if `"signatures_of_other_batch"` says so. A node of number `"signature"` reads its
 tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is neither. Version 1 has none.
 
-`"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.autograd`), by positions:
-`"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a weight that
-give it none, `"inputs": [[0, 0]]` uses of a held tensor that give it one, `"outputs": [1]` the ops whose outputs are
-trained. `"kept_alive": [[[0, 2], 5]]` are ops whose outputs lie in one memory, and the last op that runs before it is
-freed.
+`"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.op_graph.autograd`), by
+positions: `"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a
+weight that give it none, `"inputs": [[0, 0]]` uses of a held tensor that give it one, `"outputs": [1]` the ops whose
+outputs are trained. `"kept_alive": [[[0, 2], 5]]` are ops whose outputs lie in one memory, and the last op that runs
+before it is freed.
 """
 
 import gzip
@@ -40,16 +40,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from graphs.autograd import Autograd
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import RESIDENT, Bools, Call, Floats, Ints, OpGraph
+from graphs.op_graph.autograd import Autograd
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.held_tensors import HeldTensors
+from graphs.op_graph.precision import SINGLE, with_precisions
 from graphs.op_groups.grouping import MERGED
-from graphs.precision import SINGLE, with_precisions
 from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
 VERSION = 2

@@ -11,7 +11,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from graphs.batch_law import BatchLaw
 from graphs.formats import name_of
 from graphs.formats.graph_file import load_graph_file
 from graphs.formats.msr import is_workload, load_workload
@@ -21,6 +20,7 @@ from graphs.formats.torch_trace import is_torch_trace, load_torch_trace
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.transforms.batch import check_samples
 
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx", ".et")

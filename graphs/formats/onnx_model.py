@@ -2,7 +2,7 @@
 
 - An initializer is not an op but a weight of the ops that read it, and so is the value of a Constant that has more
   than one element. One of 64-bit integers or booleans is taken to be an index, a shape or a mask, unless it is looked
-  up in: as inputs are, it is held by every device that reads it, and sent nowhere (`graphs.held_tensors`).
+  up in: as inputs are, it is held by every device that reads it, and sent nowhere (`graphs.op_graph.held_tensors`).
 - What is computed from constants or shapes alone is a constant.
 - A view of a whole tensor is not an op, a view of a part of one costs nothing and shares its tensor's device.
 - A node that no output depends on is left out.
@@ -29,10 +29,10 @@ from graphs.formats.onnx_contrib_flops import DOMAIN, contrib_flops
 from graphs.formats.onnx_flops import OnnxCall, Shape, flops, numel
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
-from graphs.graph_draft import GraphDraft
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
-from graphs.precision import SINGLE, precision_of
+from graphs.op_graph.graph_draft import GraphDraft
+from graphs.op_graph.held_tensors import HeldTensors
+from graphs.op_graph.precision import SINGLE, precision_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto

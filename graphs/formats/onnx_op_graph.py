@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.precision import SINGLE
 from graphs.op_groups.grouping import MERGED
-from graphs.precision import SINGLE
 
 VERSION = 1
 DOMAIN = "placelab"

@@ -6,7 +6,7 @@
 - Ops called by autograd are of the backward pass, and tied to the forward op whose sequence number they have; those in
   the first `Optimizer.step` are updates (`graphs.formats.torch_updates`). What follows that is left out. Weights are
   what forward ops read, nothing has written before, and an update changes; all else that is there before the step is
-  held (`graphs.held_tensors`).
+  held (`graphs.op_graph.held_tensors`).
 - With a timeline of the profiler an op takes as long as its kernels or, of a run without any, from its start to that of
   the next one on its thread. Without times it has the FLOPs of the products inside, and the bytes of its tensors.
 - A timeline alone has no tensors: each op follows the one before it, and nothing is sent.
@@ -29,8 +29,8 @@ from graphs.formats.torch_nodes import Tensor, TracedCall, observed_calls, timed
 from graphs.formats.torch_updates import updates_by_weight
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import MOST, MOST_FLOPS, OpGraph, Phase
+from graphs.op_graph.held_tensors import HeldTensors
 
 _log = logging.getLogger("placelab")
 

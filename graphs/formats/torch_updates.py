@@ -2,13 +2,13 @@
 
 Optimizers update weight by weight, in a dozen ops each, or all at once, in an op that no plan could divide. What their
 ops take together is shared among weights by their bytes. Moments are left out of what is held before a step: they are
-the optimizer's, of which a problem says what it keeps of a weight (`graphs.optimizers`).
+the optimizer's, of which a problem says what it keeps of a weight (`graphs.op_graph.optimizers`).
 """
 
 import numpy as np
 
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.held_tensors import HeldTensors
 
 UPDATE = "update"  # the kind of such an op
 

@@ -1,16 +1,17 @@
 """Batch: what a step costs with another number of samples, or with a part of them.
 
-Costs of an op are affine in the batch (`graphs.batch_law.BatchLaw`); times that were measured are taken to be in
-proportion to it, as papers take them, but for those of updates.
+Costs of an op are affine in the batch (`graphs.op_graph.batch_law.BatchLaw`); times that were measured are taken to be
+in proportion to it, as papers take them, but for those of updates.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RESIDENT, SPARSE, Bools, Floats, OpGraph, Phase
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.weight_memory import weight_gradients
 
 _ROUNDING = 1e-9  # of a cost: what is nearer to nothing, or to all, is that
 
@@ -93,17 +94,6 @@ def grows(graph: OpGraph) -> Bools:
     while len(more := consumer[growing[producer] & ~growing[consumer] & may_grow[consumer]]):
         growing[more] = True
     return growing
-
-
-def weight_gradients(graph: OpGraph) -> Bools:
-    """(ops,) whether the output of each op is a gradient of weights, or a sum of such."""
-    is_backward = graph.phase == Phase.BACKWARD
-    consumer_phase = graph.phase[graph.edges[:, 1]]
-    feeds_others, feeds_updates = np.zeros((2, len(graph)), np.bool_)
-    feeds_others[graph.edges[consumer_phase < Phase.UPDATE, 0]] = True
-    feeds_updates[graph.edges[consumer_phase >= Phase.UPDATE, 0]] = True
-    named = np.array([kind.endswith(".grad_weight") for kind in graph.kinds])
-    return np.asarray(is_backward & (named | (feeds_updates & ~feeds_others)))
 
 
 def law_between(graph: OpGraph, samples: int, other: OpGraph, other_samples: int) -> BatchLaw | None:

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.subgraph import subgraph
+from graphs.op_graph.weight_memory import weight_gradients
 from graphs.op_groups.layer_names import named_layers
-from graphs.subgraph import subgraph
-from graphs.transforms.batch import weight_gradients
 
 
 def freeze_layers(graph: OpGraph, layers: int) -> OpGraph:

@@ -19,12 +19,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphs.capture.training_step import UPDATE_TRAFFIC
 from graphs.foundation.errors import InputError, unknown
 from graphs.op_graph import SPARSE, Floats, OpGraph, Phase
-from graphs.precision import BYTES, SINGLE, precision_of
-from graphs.transforms.batch import weight_gradients
-from graphs.weight_memory import weight_gradient_bytes
+from graphs.op_graph.optimizers import UPDATE_TRAFFIC
+from graphs.op_graph.precision import BYTES, SINGLE, precision_of
+from graphs.op_graph.weight_memory import weight_gradient_bytes, weight_gradients
 
 AS_IT_IS = "auto"  # what the model says
 _KEPT = 3  # tensors of single precision that Adam with master copies reads and writes: the copy and two moments

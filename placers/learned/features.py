@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
-from graphs.paths import earliest_starts, longest_remaining
+from graphs.op_graph.paths import earliest_starts, longest_remaining
 from graphs.problem import Problem
 from graphs.units import Units
 

@@ -12,7 +12,7 @@ import numpy as np
 from envs.simulation.blueprint import Records
 from envs.simulation.compiled import inlined, subroutine
 from graphs.op_graph import Floats, Ints
-from graphs.parts import Parts
+from graphs.op_graph.parts import Parts
 from graphs.problem import Problem
 from placers.search.moves import below
 
@@ -23,7 +23,7 @@ SMALLEST = 0.01  # of the largest change; in between, every power of ten is as f
 class OrderTables(NamedTuple):
     """What moves of the order read, and where they write down what they changed."""
 
-    parts: Ints  # (units + 1,) where the parts of each unit begin (`graphs.parts`)
+    parts: Ints  # (units + 1,) where the parts of each unit begin (`graphs.op_graph.parts`)
     offsets: Ints  # (parts + 1,) where the ops of each part begin
     ops: Ints  # (ops,) by unit and part
     changed: Ints  # (ops,) the ops that the latest move changed, in its first places

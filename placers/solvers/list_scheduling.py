@@ -15,7 +15,7 @@ from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from graphs.paths import longest_remaining
+from graphs.op_graph.paths import longest_remaining
 from graphs.problem import Problem
 
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fill, tried in this order

@@ -9,10 +9,10 @@ from envs.objectives import evaluate_objective, evaluator_of
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.problems import problem_of
-from graphs.batch_law import BatchLaw
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import MEASURED, STEP_TIME, Problem, objective_of
 from tests.oracle.toys import random_graph, toy_cluster
 

@@ -14,7 +14,6 @@ from envs.costs.efficiency_file import Efficiencies, Efficiency, GpuClasses, Kin
 from envs.costs.kernel_kinds import kernel_kinds
 from envs.costs.nearest_gpu import nearest_gpu, stand_ins
 from envs.expansion.shares import shared
-from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster, Device
 from graphs.descriptions.another_batch import with_batch
 from graphs.descriptions.descriptions import descriptions_of
@@ -22,6 +21,7 @@ from graphs.devices.catalogue import catalogue, device
 from graphs.files.load import load_graph
 from graphs.formats.graph_file import save_graph
 from graphs.op_graph import OpGraph
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.signatures import Read, Signature, Signatures
 

@@ -9,8 +9,8 @@ import pytest
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from envs.plans.stages import stages_of
-from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import toy_cluster, toy_graph

@@ -13,9 +13,9 @@ from envs.objectives import evaluate_objective, evaluator_of, rate_of
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Schedule
 from envs.simulation.simulator import Simulator, simulate
-from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph

@@ -13,8 +13,8 @@ from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import seconds
 from evaluation.tables.beside_placements import OTHER_KINDS, beside_placement
 from evaluation.tables.step_summary import StepSummary, kind_of
-from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
 from placers.data_parallel import DataParallel

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from evaluation.records.identity import problem_digits
-from graphs.batch_law import COSTS, BatchLaw
+from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.problem import Problem, objective_of
 from tests.oracle.toys import random_graph, toy_cluster
 

@@ -13,8 +13,8 @@ from evaluation.comparing.compare import compare
 from evaluation.comparing.comparison import Comparison, comparison_tables
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.tables.plan_latency import PlanLatency
-from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from placers.contract.placer import Placer
 from placers.data_parallel import DataParallel

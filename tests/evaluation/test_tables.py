@@ -9,10 +9,10 @@ from evaluation.comparing.comparison import Comparison, summary_table
 from evaluation.tables.plan_table import link_shares, plan_sentences, plan_table
 from evaluation.tables.step_chart import StepChart
 from evaluation.tables.step_summary import TimeSpent
-from graphs.batch_law import BatchLaw
 from graphs.cluster import FREE
 from graphs.foundation.by_name import build
 from graphs.op_graph import Phase
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from tests.envs.expansion.pipelines import Pipeline, servers

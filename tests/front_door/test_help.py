@@ -16,7 +16,7 @@ from evaluation.commands.wording import in_flags
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.optimizers import OPTIMIZERS
+from graphs.op_graph.optimizers import OPTIMIZERS
 from graphs.transforms.mixed_precision import PRECISIONS
 from placelab.verbs import VERBS
 from tests.placers.stand_in import release

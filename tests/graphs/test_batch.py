@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
 from graphs.descriptions.another_batch import with_batch
 from graphs.descriptions.descriptions import descriptions_of
@@ -24,9 +23,11 @@ from graphs.formats.onnx import save_onnx
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.subgraph import subgraph
+from graphs.op_graph.weight_memory import weight_gradients
 from graphs.problem import Problem
-from graphs.subgraph import subgraph
-from graphs.transforms.batch import grows, law_between, law_of, samples_of, weight_gradients
+from graphs.transforms.batch import grows, law_between, law_of, samples_of
 from tests.envs.expansion.pipelines import Pipeline
 from tests.oracle.toys import random_graph
 

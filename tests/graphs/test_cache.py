@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphs.capture.examples
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture import cache, sources
 from graphs.capture.cache import captured, kept, without_cache
 from graphs.capture.examples import Example
@@ -24,8 +23,9 @@ from graphs.files.graph_source import graph_source
 from graphs.files.load import load_graph
 from graphs.foundation.cache_folder import VARIABLE
 from graphs.foundation.errors import InputError
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.held_tensors import HeldTensors
 from graphs.signatures import Signatures
 from tests.drawn import examples
 from tests.oracle.strategies import full_graphs

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.training_step import forward_pass, training_step
 from graphs.files.load import load_graph
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.problem import Problem
 from graphs.transforms.batch import law_of
 from graphs.transforms.freezing import first_layers, freeze, freeze_layers

@@ -20,7 +20,6 @@ from envs.costs.costs import timed
 from envs.orders.program import ProgramOrder
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.autograd import Autograd
 from graphs.capture import tracing
 from graphs.capture.examples import Example
 from graphs.capture.exporting import export
@@ -30,9 +29,10 @@ from graphs.files.load import load_cluster
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
+from graphs.op_graph.autograd import Autograd
+from graphs.op_graph.subgraph import subgraph
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
-from graphs.subgraph import subgraph
 from tests.graphs import gradient_stops
 from tests.graphs.custom_functions import InPlace
 from tests.graphs.gradient_stops import ASKED, CHECKPOINTS, OWN, STOPS, Make, Three, three

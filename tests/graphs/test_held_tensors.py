@@ -23,8 +23,8 @@ from graphs.descriptions.another_batch import with_batch
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import OpGraph
+from graphs.op_graph.held_tensors import HeldTensors
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 from tests.oracle.fake_step import held_by_step

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from envs.costs.costs import timed
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.autograd import Memory
 from graphs.capture.examples import Example
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
+from graphs.op_graph.autograd import Memory
+from graphs.op_graph.subgraph import subgraph
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
-from graphs.subgraph import subgraph
 from tests.oracle.fake_step import held_by_step
 
 BATCH, WIDTH = 8, 64

@@ -18,7 +18,7 @@ from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
-from graphs.precision import BYTES
+from graphs.op_graph.precision import BYTES
 from graphs.problem import Problem
 from graphs.transforms.mixed_precision import PRECISIONS
 from placelab import capture, place

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphs.algorithms.order import Ints, is_acyclic, levels, ready_first, topological_order
 from graphs.algorithms.pairs import distinct_pairs
-from graphs.paths import earliest_starts, longest_remaining
+from graphs.op_graph.paths import earliest_starts, longest_remaining
 from tests.oracle.toys import random_graph
 
 Edges = list[tuple[int, int]]

@@ -11,8 +11,8 @@ from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph, Phase
-from graphs.precision import precision_of
-from graphs.subgraph import subgraph
+from graphs.op_graph.precision import precision_of
+from graphs.op_graph.subgraph import subgraph
 
 ROWS, WIDTH = 16, 32
 

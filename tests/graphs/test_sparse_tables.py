@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from envs.simulation.simulator import Simulator
 from graphs.capture.forward import capture
-from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
+from graphs.capture.training_step import training_step
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
+from graphs.op_graph.optimizers import UPDATE_TRAFFIC
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphs.capture.forward import capture
-from graphs.capture.training_step import UPDATE_TRAFFIC, forward_pass, training_step
+from graphs.capture.training_step import forward_pass, training_step
 from graphs.foundation.by_name import build
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.optimizers import UPDATE_TRAFFIC
 
 
 def forward_graph(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from envs.pipelines.layers import Layers
-from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster, Device
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer

@@ -16,7 +16,7 @@ from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.load_placer import load_placer
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
-from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
+from graphs.op_graph.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
 from graphs.problem import STEP_TIME, Problem, objective_of
 from graphs.runtime import IDEAL, LONGEST_PATH
 from placers.learned.learned_placer import LearnedPlacer

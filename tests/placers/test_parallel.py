@@ -12,11 +12,11 @@ import pytest
 import placelab
 from envs.files.plan_file import load_plan
 from envs.simulation.simulator import simulate
-from graphs.batch_law import BatchLaw
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.op_groups.layer_names import unit_blocks
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM, runtime_of

@@ -12,11 +12,11 @@ from envs.objectives import evaluate_objective
 from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.schedule import WHOLE_BATCH
 from envs.simulation.simulator import simulate
-from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem, objective_of
 from graphs.runtime import LONGEST_PATH, PROGRAM

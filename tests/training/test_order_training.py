@@ -13,7 +13,7 @@ from evaluation.records.statistics import geometric_mean
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
 from graphs.op_graph import Ints
-from graphs.parts import Parts
+from graphs.op_graph.parts import Parts
 from graphs.problem import Problem
 from placers.learned.sequential.action import SequentialAction, SequentialBatch
 from placers.learned.sequential.policy import SequentialPolicy

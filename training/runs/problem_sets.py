@@ -20,8 +20,8 @@ from graphs.files.suites import suite_specs
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
+from graphs.op_graph.optimizers import check_optimizer
 from graphs.op_groups.grouping import tie_ops
-from graphs.optimizers import check_optimizer
 from graphs.problem import Problem
 from graphs.transforms.mixed_precision import AS_IT_IS, precision_named
 from training.problems.mixed_knobs import mixed_graphs

@@ -17,7 +17,7 @@ from envs.costs.nearest_gpu import nearest_gpu, stand_ins
 from graphs.cluster import Device
 from graphs.foundation.errors import listed
 from graphs.op_graph import Floats, OpGraph
-from graphs.precision import SINGLE
+from graphs.op_graph.precision import SINGLE
 from graphs.problem import Problem
 
 _log = logging.getLogger("placelab")

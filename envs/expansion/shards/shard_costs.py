@@ -18,7 +18,7 @@ from envs.expansion.shares import costing
 from graphs.described import Described
 from graphs.notation.ranges import elements
 from graphs.op_graph import RESIDENT, Floats, Ints
-from graphs.weight_memory import WeightMemory
+from graphs.op_graph.weight_memory import WeightMemory
 
 FLOPS, BYTES, OUTPUT = range(3)
 

@@ -33,10 +33,10 @@ from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
 from envs.plans.plan import Plan
 from graphs.algorithms.pairs import distinct_pairs
-from graphs.held_tensors import HeldTensors
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.held_tensors import HeldTensors
+from graphs.op_graph.weight_memory import WeightMemory
 from graphs.problem import Problem
-from graphs.weight_memory import WeightMemory
 
 FORWARD, BACKWARD, GRADIENT, SUM, UPDATE, REFRESH = range(6)
 PARTS = ("forward", "backward", "gradient", "sum", "update", "refresh")

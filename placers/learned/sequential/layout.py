@@ -12,7 +12,7 @@ from envs.simulation.bounds import path_bound, work_bound
 from envs.simulation.held_memory import HeldMemory
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
-from graphs.paths import earliest_starts
+from graphs.op_graph.paths import earliest_starts
 from graphs.problem import Problem
 from placers.learned.equal_devices import interchangeable
 from placers.learned.features import Column, joined

@@ -22,7 +22,7 @@ from envs.orders import priorities_of
 from envs.simulation.bounds import path_bound, work_bound
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
-from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
+from graphs.op_graph.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
 from graphs.problem import STEP_TIME, Problem
 from graphs.runtime import LONGEST_PATH
 from placers.learned.features import Column, joined

@@ -12,7 +12,7 @@ import numpy as np
 
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
-from graphs.paths import longest_remaining
+from graphs.op_graph.paths import longest_remaining
 from placers.metis import Metis
 from tests.benchmarks.figures import Figure, reported
 from tests.benchmarks.workloads import captured

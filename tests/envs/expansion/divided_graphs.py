@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.batch_law import BatchLaw
 from graphs.described import Described, Source
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.affine import variable
 from graphs.notation.operator import Access, Operator, Statistic, tensor
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.batch_law import BatchLaw
 
 Array = NDArray[np.float64]
 ITEM = 4.0  # bytes of an element

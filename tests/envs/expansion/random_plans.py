@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update, Zero
-from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 from tests.oracle.strategies import SECONDS, clusters

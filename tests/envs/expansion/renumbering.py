@@ -15,10 +15,10 @@ import numpy as np
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule, Sharing
 from envs.simulation.simulator import simulate
-from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RESIDENT, Ints, OpGraph
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.runtime import order_of
 

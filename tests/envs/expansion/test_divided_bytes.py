@@ -12,8 +12,8 @@ from envs.plans.schedule import AllReduce, Schedule
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.subgraph import subgraph
 from graphs.problem import Problem
-from graphs.subgraph import subgraph
 from tests.envs.expansion.divided_graphs import ITEM, convolutions, mlp
 from tests.envs.expansion.test_collectives import two_servers
 from tests.oracle.toys import toy_cluster

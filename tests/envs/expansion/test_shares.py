@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of, timed
 from envs.expansion.shares import of_batch, shared
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.files.load import load_cluster, load_graph
 from graphs.op_graph import Phase
+from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.problem import Problem
 from graphs.transforms.batch import law_of
 from tests.oracle.strategies import Case, cases

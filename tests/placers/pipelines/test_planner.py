@@ -17,9 +17,9 @@ from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.simulation.simulator import simulate
-from graphs.batch_law import BatchLaw
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.pipelines.budget import spending

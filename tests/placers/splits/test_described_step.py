@@ -9,8 +9,8 @@ import pytest
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph.subgraph import subgraph
 from graphs.problem import Problem
-from graphs.subgraph import subgraph
 from placers.splits.bucket_elimination import least
 from placers.splits.cuts import described, joint, recursive, refined, searched
 from placers.splits.described_step import plan_of, split_graph_of

@@ -11,12 +11,12 @@ from itertools import count, islice
 import numpy as np
 
 from envs.costs.costs import timed
-from graphs.batch_law import BatchLaw
 from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, Runtime
 from training.problems.random.random_cluster import log_uniform, random_cluster, seconds_per_byte, typical_speeds

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
+from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.op_graph.optimizers import UPDATE_TRAFFIC
 from graphs.op_groups.grouping import tie_ops
 from training.problems.random.kinds import FEWEST_NODES, KINDS
 from training.problems.random.random_cluster import log_uniform, seconds_per_byte, typical_speeds

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from graphs.algorithms.components import connected_components
 from graphs.algorithms.order import compressed_rows, is_acyclic, topological_order
-from graphs.autograd import Autograd
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.described import Described
 from graphs.foundation.errors import InputError
-from graphs.held_tensors import NO_TENSORS, HeldTensors
+from graphs.op_graph.autograd import Autograd
+from graphs.op_graph.batch_law import COSTS, BatchLaw
+from graphs.op_graph.held_tensors import NO_TENSORS, HeldTensors
 from graphs.signatures import Signatures
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ class OpGraph:
     weight_names: tuple[str, ...] = ()  # (weights,) the name of each parameter in its model, if known
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
     precisions: tuple[str, ...] = ()  # (ops,) in which each multiplies, "bf16"; "" in fp32; () if all do
-    weight_precisions: tuple[str, ...] = ()  # (weights,) in which each is kept, likewise (`graphs.precision`)
+    weight_precisions: tuple[str, ...] = ()  # (weights,) in which each is kept, likewise (`graphs.op_graph.precision`)
     gradient_precision: str = ""  # of gradients of weights, "fp32", where it is higher than that of the weight
     captured_in: str = ""  # the precision that was asked for (`graphs.transforms.mixed_precision`); "": its model's own
     master_weights: bool = False  # whether optimizers keep a copy in fp32 of each weight in half precision

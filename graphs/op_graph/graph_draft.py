@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from graphs.op_graph import Call, OpGraph
-from graphs.precision import SINGLE
+from graphs.op_graph.precision import SINGLE
 
 Value = TypeVar("Value", bound=Hashable)  # a value of the model: a node, or a name
 
@@ -41,7 +41,7 @@ class GraphDraft(Generic[Value]):
     ) -> None:
         """An op with its FLOP, bytes accessed and output bytes, the values that it reads and writes, and its call.
 
-        `precision` is that in which it multiplies, if it does (`graphs.precision`).
+        `precision` is that in which it multiplies, if it does (`graphs.op_graph.precision`).
         """
         op = len(self.names)
         self.names[name] = op

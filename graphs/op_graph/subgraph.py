@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.batch_law import COSTS, BatchLaw
 from graphs.described import Described
 from graphs.op_graph import RESIDENT, Bools, OpGraph
+from graphs.op_graph.batch_law import COSTS, BatchLaw
 
 _PER_OP = (*COSTS, "phase", "group", "measured_seconds")
 

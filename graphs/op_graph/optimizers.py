@@ -1,4 +1,4 @@
-"""Optimizers: what each keeps for a weight between steps.
+"""Optimizers: what each keeps for a weight between steps, and what an update moves.
 
                 state of a weight                             bytes of an element in BF16, with its gradient
     sgd         none                                          2 + 2 = 4,          with a master copy 2 + 2 + 4 = 8
@@ -12,12 +12,14 @@ for the 16 bytes, Dettmers et al. (2022) for moments of one byte.
 """
 
 from graphs.foundation.errors import InputError, unknown
-from graphs.precision import BYTES
+from graphs.op_graph.precision import BYTES
 
 NONE = "none"  # of weights whose bytes already include their gradients and state
 _AS_WEIGHT = 0.0
 _STATES = {"sgd": (), "momentum": (_AS_WEIGHT,), "adam": (_AS_WEIGHT, _AS_WEIGHT), "adam8bit": (1.0, 1.0)}  # an element
 OPTIMIZERS = (*_STATES, NONE)
+# Adam reads the weight, its gradient and two moments, and writes all but the gradient.
+UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
 
 
 def check_optimizer(name: str) -> None:

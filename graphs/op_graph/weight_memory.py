@@ -12,11 +12,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from graphs.precision import BYTES, SINGLE
-from graphs.transforms.batch import weight_gradients
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.precision import BYTES, SINGLE
 
 _ROUNDING = 1e-6  # relative
+
+
+def weight_gradients(graph: OpGraph) -> Bools:
+    """(ops,) whether the output of each op is a gradient of weights, or a sum of such."""
+    is_backward = graph.phase == Phase.BACKWARD
+    consumer_phase = graph.phase[graph.edges[:, 1]]
+    feeds_others, feeds_updates = np.zeros((2, len(graph)), np.bool_)
+    feeds_others[graph.edges[consumer_phase < Phase.UPDATE, 0]] = True
+    feeds_updates[graph.edges[consumer_phase >= Phase.UPDATE, 0]] = True
+    named = np.array([kind.endswith(".grad_weight") for kind in graph.kinds])
+    return np.asarray(is_backward & (named | (feeds_updates & ~feeds_others)))
 
 
 def weight_gradient_bytes(graph: OpGraph) -> Floats:
