@@ -22,10 +22,10 @@ from functools import reduce
 
 import numpy as np
 
+from graphs.notation.signatures import Signature
 from graphs.op_graph import RECOMPUTED, OpGraph
 from graphs.op_graph.precision import BYTES, SINGLE
 from graphs.operators.attention import ATTENTION, is_causal
-from graphs.signatures import Signature
 
 CONVOLUTION = "aten.convolution"
 PRODUCTS = ("aten.mm", "aten.addmm")

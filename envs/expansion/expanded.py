@@ -10,8 +10,8 @@ import numpy as np
 
 from envs.orders import priorities_of
 from envs.plans.plan import Plan
-from graphs.described import Source
 from graphs.foundation.by_name import Extension
+from graphs.notation.described import Source
 from graphs.notation.ranges import Box
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem

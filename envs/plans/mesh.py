@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from graphs.described import Described
+from graphs.notation.described import Described
 from graphs.notation.operator import Space
 from graphs.notation.ranges import Range, cut
 

@@ -3,9 +3,9 @@
 from envs.plans.mesh import Mesh, Split, length, mesh_of, shards, spaces, split_of
 from envs.plans.schedule import Schedule
 from envs.plans.stages import Devices
-from graphs.described import Described
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
+from graphs.notation.described import Described
 from graphs.op_graph import OpGraph
 
 

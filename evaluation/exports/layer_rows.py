@@ -11,8 +11,8 @@ import numpy as np
 
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.foundation.errors import InputError
+from graphs.notation.signatures import Signature, origin
 from graphs.op_graph import Bools, Ints, Phase
-from graphs.signatures import Signature, origin
 
 _REMEDY = "use `to='device_map'`"
 _SUMS = {  # by indices: what nodes of a graph do with their neighbours

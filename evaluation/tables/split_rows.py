@@ -21,9 +21,9 @@ from string import ascii_uppercase
 from envs.expansion.layout import Layout
 from envs.plans.mesh import Axis, mesh_of, split_of
 from envs.plans.plan import Plan
-from graphs.described import Described
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
+from graphs.notation.described import Described
 from graphs.notation.operator import Access
 from graphs.notation.strategies import strategy
 from graphs.op_graph import Phase

@@ -12,8 +12,8 @@ not kept for the backward pass. An op's signature says in which places it reads 
 from collections.abc import Iterable, Mapping
 
 from graphs.capture.gradient_flow import detaches
+from graphs.notation.signatures import read_positions
 from graphs.op_graph import OpGraph
-from graphs.signatures import read_positions
 
 _Needs = Mapping[int, tuple[int, ...]]  # by the position of an argument those of what its gradient is made of
 _OF_TWO: _Needs = {0: (1,), 1: (0,)}

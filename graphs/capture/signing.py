@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from graphs.capture.gradient_flow import detaches
-from graphs.signatures import READ, Read, Shape, Signature, Signatures, View
+from graphs.notation.signatures import READ, Read, Shape, Signature, Signatures, View
 
 _ELSEWHERE = {"device", "layout", "pin_memory", "memory_format"}  # where and how outputs are stored
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from graphs.notation.signatures import Signature
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.op_graph.autograd import Memory
-from graphs.signatures import Signature
 
 ATTENTION = "scaled_dot_product_attention"
 # Bytes per element of what these return in addition to their output, and save: a mask, statistics, indices.

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from graphs.described import Described, of_part
 from graphs.descriptions.descriptions import descriptions_of
+from graphs.notation.described import Described, of_part
 from graphs.notation.operator import Operator
 from graphs.op_graph import OpGraph
 from graphs.transforms.batch import check_samples, law_of, samples_of, scaled

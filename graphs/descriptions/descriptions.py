@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from graphs.described import Described, Source
 from graphs.descriptions.factored import FactoredGraph, FactoredOp
 from graphs.notation.affine import variable
+from graphs.notation.described import Described, Source
 from graphs.notation.gradients import gradient
 from graphs.notation.operator import Access, Operator, tensor
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase

@@ -29,10 +29,10 @@ from graphs.descriptions.joining import (
 from graphs.foundation.errors import InputError
 from graphs.notation.gradients import gradient
 from graphs.notation.operator import Access, Operator
+from graphs.notation.signatures import Shape, Signature, Signatures
 from graphs.notation.views import Step, steps
 from graphs.op_graph import OpGraph, Phase
 from graphs.operators import described
-from graphs.signatures import Shape, Signature, Signatures
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,9 @@ parts, how much of their FLOP, of the bytes that they access and of their output
 `fixed`, a rule says it (`graphs.transforms.batch`). `"frozen": [0]` are the positions in `weights` of those that are
 not trained. `"weight_names": ["head.weight"]` are what the model calls them.
 
-`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`), as they
-were with another number of samples if `"signatures_of_other_batch"` says so. A node of number `"signature"` reads its
-tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is neither. Version 1 has none.
+`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.notation.signatures`),
+as they were with another number of samples if `"signatures_of_other_batch"` says so. A node of number `"signature"` reads
+its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is neither. Version 1 has none.
 
 `"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.op_graph.autograd`), by
 positions: `"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a
@@ -44,13 +44,13 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
+from graphs.notation.signatures import Origin, Signature, Signatures, numbered, origin
 from graphs.op_graph import RESIDENT, Bools, Call, Floats, Ints, OpGraph
 from graphs.op_graph.autograd import Autograd
 from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.op_graph.held_tensors import HeldTensors
 from graphs.op_graph.precision import SINGLE, with_precisions
 from graphs.op_groups.grouping import MERGED
-from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
 VERSION = 2
 ENDINGS = (".graph.json", ".graph.json.gz")

@@ -27,10 +27,9 @@ What there is, each file on top of those before it:
     operator    what an operator reads and writes
     strategies  what a part of a divided operator needs and makes
     gradients   the operators of the backward pass, over the same variables
+    described   all ops of a graph, by the operators that they are
+    signatures  which ATen operation an op is, on which shapes; `graphs/operators/` says which operator that is
     views       what an op sees of a tensor that it reads through a view
-    axes        dimensions and variables taken apart into factors that all of a graph agrees upon
-    joining     accesses by those factors
-    factored    every op of a captured graph; which operator an ATen operation is, `graphs/operators/` says
     shard       a part of an op, with its slices, in PyTorch
 
 What each op of a training step reads of which other op is in `graphs/descriptions/descriptions.py`.

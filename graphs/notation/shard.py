@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from graphs.notation.operator import Operator, Space
 from graphs.notation.ranges import Box, Range
-from graphs.signatures import READ, Signature
+from graphs.notation.signatures import READ, Signature
 
 _AS_GIVEN: Mapping[int, Any] = MappingProxyType({})
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from graphs.signatures import Read, Shape, View
+from graphs.notation.signatures import Read, Shape, View
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from graphs.algorithms.components import connected_components
 from graphs.algorithms.order import compressed_rows, is_acyclic, topological_order
-from graphs.described import Described
 from graphs.foundation.errors import InputError
+from graphs.notation.described import Described
+from graphs.notation.signatures import Signatures
 from graphs.op_graph.autograd import Autograd
 from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.op_graph.held_tensors import NO_TENSORS, HeldTensors
-from graphs.signatures import Signatures
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

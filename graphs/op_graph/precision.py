@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphs.notation.signatures import origin
 from graphs.op_graph import OpGraph
-from graphs.signatures import origin
 
 SINGLE = ""  # fp32, in a graph
 BYTES = {"fp64": 8.0, "fp32": 4.0, SINGLE: 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0}  # of an element

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.described import Described
+from graphs.notation.described import Described
 from graphs.op_graph import RESIDENT, Bools, OpGraph
 from graphs.op_graph.batch_law import COSTS, BatchLaw
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from graphs.algorithms.components import connected_components
 from graphs.foundation.errors import InputError
+from graphs.notation.signatures import origin
 from graphs.op_graph import Ints, OpGraph, Phase
-from graphs.signatures import origin
 
 # Imported for its types alone: torch takes seconds to import.
 if TYPE_CHECKING:

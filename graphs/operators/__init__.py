@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator
-from graphs.signatures import Signature
+from graphs.notation.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphs.notation.affine import Affine, variable
 from graphs.notation.operator import Access
-from graphs.signatures import READ, Shape, Signature
+from graphs.notation.signatures import READ, Shape, Signature
 
 if TYPE_CHECKING:
     from graphs.notation.shard import Shard

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from graphs.notation.affine import variable
 from graphs.notation.operator import Operator, tensor
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import argument, broadcast, is_read
-from graphs.signatures import Signature
 
 KINDS = ("aten.scaled_dot_product_attention",)  # as text: it is read without running the file
 (ATTENTION,) = KINDS

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from graphs.notation.affine import variable
 from graphs.notation.operator import Operator
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import all_of, argument, positive, sizes
-from graphs.signatures import Signature
 
 KINDS = ("aten.cat",)
 EXAMPLES = (

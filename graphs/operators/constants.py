@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphs.notation.operator import Operator
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import all_of, sizes
-from graphs.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

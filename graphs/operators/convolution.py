@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from graphs.notation.affine import variable
 from graphs.notation.operator import Access, Operator, tensor
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import argument, is_read, numbers
-from graphs.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

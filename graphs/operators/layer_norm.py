@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphs.notation.operator import Operator, Statistic
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import alike, all_of, argument, broadcast, is_read, names, sizes
-from graphs.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphs.notation.operator import Operator, Statistic, tensor
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import alike, argument, is_read, names
-from graphs.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,9 +4,9 @@ Dropout, too: each part draws for itself which of its elements it keeps, and so 
 """
 
 from graphs.notation.operator import Operator
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import all_of, broadcast, names, sizes
-from graphs.signatures import Signature
 
 KINDS = (
     "aten.abs", "aten.add", "aten.addcdiv", "aten.addcmul", "aten.bitwise_and", "aten.bitwise_not", "aten.bitwise_or",

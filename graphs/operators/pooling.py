@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from graphs.notation.affine import variable
 from graphs.notation.operator import Operator, tensor
 from graphs.notation.ranges import shape_of
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import argument, numbers
-from graphs.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

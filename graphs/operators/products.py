@@ -1,9 +1,9 @@
 """Products of matrices: y[n, m] = sum over k of x[n, k] w[k, m], in batches, and with something added."""
 
 from graphs.notation.operator import Operator, tensor
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import broadcast
-from graphs.signatures import Signature
 
 KINDS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm")
 EXAMPLES = (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from graphs.notation.affine import Affine, variable
 from graphs.notation.operator import Access, Operator
+from graphs.notation.signatures import Signature
 from graphs.operators import Description
 from graphs.operators._indices import all_of, argument, names, positive, sizes
-from graphs.signatures import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor

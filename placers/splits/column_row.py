@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import Literal
 
 from envs.plans.mesh import Mesh, Split
-from graphs.described import Described, Source
 from graphs.descriptions.descriptions import descriptions_of, read_by_loss
+from graphs.notation.described import Described, Source
 from graphs.notation.operator import Access, Operator
 from graphs.op_graph import OpGraph, Phase
 from placers.splits.parts import moved, parts

@@ -1,6 +1,6 @@
 """The split graph of a problem's step: every op in index notation, gradients and updates among them, as it is expanded.
 
-    described op   reads results of other ops and weights, as it says (`graphs.described`)
+    described op   reads results of other ops and weights, as it says (`graphs.notation.described`)
     other op       every device does all of it, and reads all of what it reads
     weight         is stored as the shards of its update read it; without an update, in a layout that is chosen
 
@@ -18,8 +18,8 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.plans.mesh import Split
 from envs.plans.plan import Plan
-from graphs.described import Described, Source
 from graphs.descriptions.descriptions import descriptions_of, read_by_loss
+from graphs.notation.described import Described, Source
 from graphs.notation.operator import Access, Operator
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem

@@ -20,10 +20,10 @@ from graphs.descriptions.descriptions import descriptions_of
 from graphs.devices.catalogue import catalogue, device
 from graphs.files.load import load_graph
 from graphs.formats.graph_file import save_graph
+from graphs.notation.signatures import Read, Signature, Signatures
 from graphs.op_graph import OpGraph
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
-from graphs.signatures import Read, Signature, Signatures
 
 MEASURED = "roofline:efficiency=measured"
 HALF = 2e-3

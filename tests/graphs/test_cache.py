@@ -23,10 +23,10 @@ from graphs.files.graph_source import graph_source
 from graphs.files.load import load_graph
 from graphs.foundation.cache_folder import VARIABLE
 from graphs.foundation.errors import InputError
+from graphs.notation.signatures import Signatures
 from graphs.op_graph import OpGraph
 from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.op_graph.held_tensors import HeldTensors
-from graphs.signatures import Signatures
 from tests.drawn import examples
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import random_graph

@@ -9,9 +9,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 from envs.simulation.simulator import simulate
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
-from graphs.described import Described, Source
 from graphs.descriptions.descriptions import descriptions_of, updated_weights
 from graphs.files.load import load_cluster, load_graph
+from graphs.notation.described import Described, Source
 from graphs.notation.operator import Operator, tensor
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem

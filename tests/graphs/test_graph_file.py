@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from graphs.capture.training_step import training_step
 from graphs.formats.graph_file import load_graph_file, save_graph
 from graphs.foundation.errors import InputError
+from graphs.notation.signatures import origin
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import tie_ops
-from graphs.signatures import origin
 from tests.oracle.toys import random_graph
 
 SMALL: dict[str, Any] = {

@@ -16,7 +16,7 @@ from envs.expansion.expanded import Role, TensorSlice
 from envs.expansion.held_gradients import first_made
 from envs.expansion.shards.exchange import Exchange, HeldBox, Reader
 from envs.expansion.shards.moves import Place
-from graphs.described import Source
+from graphs.notation.described import Source
 from graphs.notation.ranges import Box, contains, elements, hull
 
 Gradients = defaultdict[tuple[int, int], list[Reader]]  # by op and result who reads it

@@ -21,7 +21,7 @@ from envs.expansion.shards.boxes import Wanted, adding, cover
 from envs.expansion.shards.moves import GraphTemplate, Place
 from envs.expansion.shards.shards import Partition
 from graphs.cluster import Cluster
-from graphs.described import Source
+from graphs.notation.described import Source
 from graphs.notation.operator import STATISTIC_BYTES
 from graphs.notation.ranges import Box, contains, elements, hull, intersection
 

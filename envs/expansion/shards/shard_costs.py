@@ -15,7 +15,7 @@ from envs.expansion.draft import Columns
 from envs.expansion.shards.shards import Partition, Shards
 from envs.expansion.shards.stored_weights import StoredWeights
 from envs.expansion.shares import costing
-from graphs.described import Described
+from graphs.notation.described import Described
 from graphs.notation.ranges import elements
 from graphs.op_graph import RESIDENT, Floats, Ints
 from graphs.op_graph.weight_memory import WeightMemory

@@ -15,8 +15,8 @@ from envs.expansion.layout import Layout
 from envs.expansion.shards.boxes import summands
 from envs.expansion.shares import shared
 from envs.plans.mesh import Mesh, Split, coordinates, mesh_of, spaces
-from graphs.described import Described, Source, of_part
 from graphs.descriptions.descriptions import descriptions_of, read_by_loss
+from graphs.notation.described import Described, Source, of_part
 from graphs.notation.operator import Access, Operator
 from graphs.notation.ranges import Box, Range, elements, whole
 from graphs.op_graph import Floats, Phase

@@ -18,8 +18,8 @@ from envs.expansion.shards.exchange import Exchange, nearest
 from envs.expansion.shards.moves import Place
 from envs.expansion.shards.shards import UNKNOWN, Partition
 from graphs.algorithms.pairs import equal_pairs
-from graphs.described import Source
 from graphs.descriptions.descriptions import updated_weights
+from graphs.notation.described import Source
 from graphs.notation.ranges import Box, contains, elements, whole
 from graphs.op_graph import Floats, Ints, Phase
 

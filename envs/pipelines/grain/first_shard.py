@@ -31,9 +31,9 @@ from envs.plans.mesh import Mesh, Split
 from envs.plans.plan import Plan
 from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Schedule
 from envs.simulation.simulator import Simulator
-from graphs.described import Described, of_part
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
+from graphs.notation.described import Described, of_part
 from graphs.notation.operator import Operator
 from graphs.notation.ranges import elements
 from graphs.op_graph import RESIDENT, Bools, Floats, Ints, Phase

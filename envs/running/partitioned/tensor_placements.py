@@ -19,10 +19,10 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from envs.plans.mesh import Mesh, Split, mesh_of, parts, split_of
 from envs.plans.plan import Plan
-from graphs.described import Described
 from graphs.descriptions.descriptions import descriptions_of, updated_weights
 from graphs.foundation.errors import InputError
 from graphs.notation.affine import variable
+from graphs.notation.described import Described
 from graphs.notation.operator import Access
 from graphs.notation.ranges import Range
 from graphs.op_graph import Phase

@@ -12,7 +12,7 @@ from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.expansion.shards.shards import Partition, Shards
 from envs.expansion.shards.stored_weights import StoredWeights
-from graphs.described import Source
+from graphs.notation.described import Source
 from graphs.notation.operator import Access, Operator, Space
 from graphs.notation.ranges import Box
 from graphs.op_graph import Phase

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.described import Described, Source
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.affine import variable
+from graphs.notation.described import Described, Source
 from graphs.notation.operator import Access, Operator, Statistic, tensor
 from graphs.op_graph import OpGraph, Phase
 from graphs.op_graph.batch_law import BatchLaw

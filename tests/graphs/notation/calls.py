@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Graph
 
 from graphs.capture.signing import Signer
-from graphs.signatures import Signature
+from graphs.notation.signatures import Signature
 
 
 @dataclass(frozen=True)

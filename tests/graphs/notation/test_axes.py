@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs.descriptions.axes import Axes, factors_of
+from graphs.notation.signatures import Read, View
 from graphs.notation.views import Reindexed, Reshaped, reshaped, steps
-from graphs.signatures import Read, View
 
 shapes = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), max_size=4)
 

@@ -15,7 +15,7 @@ import torch
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.shards.shards import Partition
 from envs.expansion.shards.stored_weights import StoredWeights
-from graphs.described import Source
+from graphs.notation.described import Source
 from graphs.notation.ranges import Box, elements, intersection, shape_of
 from graphs.op_graph import Phase
 from tests.oracle.sharded.boxed import Boxed, added, cut_out, joined

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from envs.expansion.shards.shards import Partition, Shards
-from graphs.described import Described, Source
 from graphs.descriptions.factored import FactoredGraph, FactoredOp
 from graphs.foundation.errors import InputError
 from graphs.notation.affine import Affine
+from graphs.notation.described import Described, Source
 from graphs.notation.operator import Access, Space, Statistic
 from graphs.notation.ranges import Range, shape_of
 from graphs.op_graph import OpGraph, Phase

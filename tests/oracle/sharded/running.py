@@ -22,8 +22,8 @@ from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.notation.operator import Operator, Space
 from graphs.notation.ranges import Range, shape_of, whole
 from graphs.notation.shard import Shard, filled_in
+from graphs.notation.signatures import Read, Signature
 from graphs.operators import description_of
-from graphs.signatures import Read, Signature
 from tests.oracle.sharded.boxed import slices
 
 

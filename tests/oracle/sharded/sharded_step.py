@@ -32,8 +32,8 @@ from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.expansion.shards.shards import Partition, Shards
 from envs.plans.mesh import coordinates
-from graphs.described import Source
 from graphs.descriptions.descriptions import updated_weights
+from graphs.notation.described import Source
 from graphs.notation.operator import Statistic
 from graphs.notation.ranges import hull, whole
 from graphs.op_graph import Phase
