@@ -16,9 +16,9 @@ from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.op_graph.optimizers import NONE, check_optimizer, state_share
 from graphs.op_graph.precision import SINGLE
 from graphs.op_graph.weight_memory import WeightMemory, weight_gradient_bytes
+from graphs.op_groups.units import Units
 from graphs.runtime import IDEAL, Runtime
 from graphs.transforms.autograd_step import AutogradNodes, autograd_step
-from graphs.units import Units
 
 _OBJECTIVES = "envs.objectives"
 STEP_TIME: Extension[Any] = Extension(_OBJECTIVES, "step-time")  # the objective that is meant unless another is named

@@ -66,11 +66,11 @@ from graphs.op_graph import OpGraph as OpGraph
 from graphs.op_graph import Phase as Phase
 from graphs.op_graph.batch_law import BatchLaw as BatchLaw
 from graphs.op_groups.grouping import tie_ops as tie_ops
+from graphs.op_groups.units import Units as Units
 from graphs.problem import Problem as Problem
 from graphs.problem import objective_of as objective_of
 from graphs.runtime import Runtime as Runtime
 from graphs.runtime import runtime_of as runtime_of
-from graphs.units import Units as Units
 from placelab.verbs import main as main
 from placers.contract.placer import Placer as Placer
 from training.runs.seeds import Trained as Trained

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphs.foundation.extras import missing
 from graphs.op_graph import Floats, Ints
-from graphs.units import Units
+from graphs.op_groups.units import Units
 from placers.solvers.partitioning import Partitioner, edge_weights, vertex_weights
 
 BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for

@@ -21,7 +21,7 @@ from scipy.sparse import block_array, csr_array, eye_array, sparray
 from envs.simulation.held_memory import Room
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph
-from graphs.units import Units
+from graphs.op_groups.units import Units
 from placers.m_etf import WaitingDevices, earliest_task_first
 from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks
 

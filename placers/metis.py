@@ -20,8 +20,8 @@ import pymetis
 from envs.costs.costs import unit_seconds
 from envs.plans.placer_result import PlacerResult
 from graphs.op_graph import Floats, Ints
+from graphs.op_groups.units import Units
 from graphs.problem import Problem
-from graphs.units import Units
 from placers.solvers.partitioning import Partitioner, edge_weights, shares, vertex_weights
 
 IMBALANCES = (1, 10, 30, 100)  # thousandths by which a part may outweigh its target; METIS defaults to 1 or 30

@@ -28,8 +28,8 @@ from graphs.algorithms.pairs import distinct_pairs
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.op_groups.units import Units
 from graphs.problem import Problem
-from graphs.units import Units
 from placers.contract.whole_plans import why_placements_only
 from placers.pipelines.cutting.chain import least_bottleneck
 from placers.pipelines.cutting.contracted_graph import ContractedGraph

@@ -19,7 +19,7 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import untied
-from graphs.units import Units
+from graphs.op_groups.units import Units
 
 Value = TypeVar("Value", bound=Hashable)
 

@@ -8,11 +8,11 @@ import msgspec
 
 from envs.costs.costs import timed, timing
 from graphs.cluster import Cluster
+from graphs.devices.reserve import reserve_in, reserve_of
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.reserve import reserve_in, reserve_of
 from graphs.runtime import IDEAL, Runtime, runtime_of
 
 
@@ -26,7 +26,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     precision: str = ""  # that of training (`graphs.transforms.mixed_precision`)
     cost_model: str = ""
     optimizer: str = ""
-    reserve: str = ""  # memory of each GPU that tensors cannot have (`graphs.reserve`)
+    reserve: str = ""  # memory of each GPU that tensors cannot have (`graphs.devices.reserve`)
 
     @classmethod
     def of(cls, problem: Problem) -> Conditions:

@@ -11,6 +11,7 @@ from envs.costs.costs import load_cost_model, timed
 from envs.expansion.shares import of_batch
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
+from graphs.devices.reserve import reserve_of
 from graphs.files.graph_source import GraphSource, graph_sources
 from graphs.files.load import load_cluster, load_clusters, load_graph, load_suite
 from graphs.files.suites import suite_specs
@@ -19,7 +20,6 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph.optimizers import check_optimizer
 from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.problem import STEP_TIME, Problem, objective_of
-from graphs.reserve import reserve_of
 from graphs.runtime import IDEAL, LONGEST_PATH, Runtime, default_runtime, runtime_of
 from graphs.transforms.batch import check_samples
 

@@ -22,8 +22,9 @@ parts, how much of their FLOP, of the bytes that they access and of their output
 not trained. `"weight_names": ["head.weight"]` are what the model calls them.
 
 `"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.notation.signatures`),
-as they were with another number of samples if `"signatures_of_other_batch"` says so. A node of number `"signature"` reads
-its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is neither. Version 1 has none.
+as they were with another number of samples if `"signatures_of_other_batch"` says so. A node of number `"signature"`
+reads its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is neither. Version 1 has
+none.
 
 `"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.op_graph.autograd`), by
 positions: `"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a

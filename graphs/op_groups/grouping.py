@@ -12,7 +12,7 @@ from graphs.algorithms.pairs import distinct_pairs
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.op_groups.coarsening import coarsen, summed
-from graphs.units import Units
+from graphs.op_groups.units import Units
 
 MERGED = (  # the reason why a file is refused
     "its ops are merged into op groups, which only earlier versions read; place the graph they were merged from, with "

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from envs.costs.costs import Costs
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.op_graph.paths import earliest_starts, longest_remaining
+from graphs.op_groups.units import Units
 from graphs.problem import Problem
-from graphs.units import Units
 
 KIND_WORDS = {
     "matmul": ("mm", "linear", "einsum", "attention"),

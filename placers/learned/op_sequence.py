@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
-from graphs.units import Units
+from graphs.op_groups.units import Units
 from placers.learned.batch import padded
 from placers.learned.features import KINDS, kind_index
 

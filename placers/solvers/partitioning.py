@@ -19,8 +19,8 @@ from envs.simulation.held_memory import HeldMemory
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
+from graphs.op_groups.units import Units
 from graphs.problem import Problem
-from graphs.units import Units
 from placers.solvers.repair import repaired
 
 BALANCES = ("compute", "both", "memory")  # tried in this order

@@ -5,7 +5,7 @@ from scipy.sparse import csr_array
 
 from envs.simulation.held_memory import HeldMemory
 from graphs.op_graph import Bools, Ints
-from graphs.units import Units
+from graphs.op_groups.units import Units
 
 
 def repaired(units: Units, held: HeldMemory, placement: Ints, where: Bools | None = None) -> Ints:

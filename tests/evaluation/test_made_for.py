@@ -14,11 +14,11 @@ from envs.plans.conditions import Conditions
 from envs.simulation.simulator import simulate
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.records.formatting import seconds
+from graphs.devices.reserve import reserve_in, reserve_of
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import save_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.reserve import reserve_in, reserve_of
 from graphs.runtime import FIFO, IDEAL, Runtime, runtime_of
 from tests.evaluation.some_records import to_text
 

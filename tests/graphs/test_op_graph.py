@@ -7,7 +7,7 @@ import pytest
 
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
-from graphs.units import Units
+from graphs.op_groups.units import Units
 from tests.oracle.toys import toy_graph
 
 

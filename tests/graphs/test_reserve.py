@@ -9,9 +9,9 @@ import placelab
 from evaluation.tables.reserved import reserved_sentences
 from graphs.cluster import GIB
 from graphs.devices.cluster_file import load_cluster_file, save_cluster
+from graphs.devices.reserve import reserve_of
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.reserve import reserve_of
 
 MODEL = "rnnlm:layers=1,steps=4,batch=8"
 

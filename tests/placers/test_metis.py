@@ -13,8 +13,8 @@ from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.op_groups.units import Units
 from graphs.problem import Problem
-from graphs.units import Units
 from placers.metis import Metis, quiet
 from placers.solvers.partitioning import LARGEST_IMBALANCE, _balanced, cut, weights_and_targets
 from placers.solvers.repair import repaired

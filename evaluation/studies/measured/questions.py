@@ -21,8 +21,8 @@ from evaluation.studies.measured.models import CHAINS, FAMILIES, model_of
 from evaluation.studies.measured.rows import FITTED, Row
 from evaluation.studies.measured.variants import Variant
 from graphs.devices.catalogue import catalogue
+from graphs.devices.reserve import CUDA
 from graphs.foundation.files import write_whole
-from graphs.reserve import CUDA
 
 GPUS = {  # as sources call them: the name in the catalogue
     "GH-96": "gh200", "GB200": "gb200", "B200": "b200", "H200": "h200",
