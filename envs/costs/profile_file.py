@@ -34,21 +34,23 @@ class ProfiledMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     torch: str  # version
     threads: int  # of a processor
     flops_per_second: Positive  # of a large square product in single precision
+    flops_by_precision: dict[str, Positive] = {}  # of the same in others, "bf16"; of a GPU
     bytes_per_second: Positive  # of a large copy, read and written
     memory_bytes: Positive
-    launch_seconds: Positive  # of an op on one number, which is the time to launch an op
+    launch_seconds: Positive  # of an op on one number: to launch it, or what a GPU takes for it when the host is ahead
     autograd_seconds: Amount  # of starting autograd, once per pass; left out of the times of backward ops
+    settings: tuple[str, ...] = ()  # of PyTorch that choose a GPU's kernels and are on, such as "TF32 in products"
 
     def described(self) -> str:
         """In words, without the speeds, which never agree exactly when they are measured again."""
-        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.name} ({self.kind}, {threads}, torch {self.torch})"
+        threads = [] if self.kind == "gpu" else ["one thread" if self.threads == 1 else f"{self.threads} threads"]
+        return f"{self.name} ({', '.join((self.kind, *threads, f'torch {self.torch}', *self.settings))})"
 
     def device(self) -> Device:
         """As a device of a cluster."""
         return Device(
             f"{self.kind}:0", self.kind, self.flops_per_second, self.bytes_per_second, self.memory_bytes,
-            self.launch_seconds,
+            self.launch_seconds, flops_by_precision=self.flops_by_precision,
         )  # fmt: skip
 
 
