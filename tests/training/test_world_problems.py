@@ -144,7 +144,7 @@ def test_problems_to_evaluate_on_take_turns_in_kind_and_are_not_those_of_trainin
         trained.problem(number).graph.fingerprint for number in range(20)
     )
     with pytest.raises(InputError, match="unknown kind of graph 'fann'; did you mean 'fan'"):
-        world_problems(["fann"], seed=0, count=1)
+        World(held_out=("fann",))
 
 
 def test_kinds_held_out_share_no_topology_with_those_trained_on() -> None:

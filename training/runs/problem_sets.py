@@ -17,6 +17,7 @@ from graphs.files.graph_source import graph_source, graph_sources
 from graphs.files.load import load_cluster, load_clusters, load_graph
 from graphs.files.splits import split
 from graphs.files.suites import suite_specs
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.op_graph import OpGraph
@@ -31,6 +32,7 @@ from training.problems.random.renewed import RenewedChains, RenewedProblems
 from training.problems.randomised import randomised, with_other_times
 from training.recipe import ProblemSet, Recipe
 
+LearnedProblems = tuple[Sequence[Problem], RenewedProblems | None]  # those that stay, and random ones
 VALIDATION = 1 << 20  # seed of the problems to validate on, other than those of problems to test on
 
 
@@ -129,6 +131,19 @@ def load_problems(
 ) -> list[Problem]:
     """The problems of a split of a problem set, as `ProblemSplit` opens it and captures its graphs."""
     return ProblemSplit.of(chosen, which).problems(seed, capture)
+
+
+def opened_split(recipe: Recipe) -> ProblemSplit:
+    """What a recipe trains on. Raises InputError, before anything is captured, for what it names and there is not."""
+    ProblemSplit.of(recipe.problems, "test")
+    for folder, reward in (("training.ppo_rewards", recipe.ppo.reward), ("envs.rewards", recipe.rules.reward)):
+        by_name.check(folder, reward)
+    return ProblemSplit.of(recipe.problems, "train")
+
+
+def training_problems(recipe: Recipe, seed: int, capture: Callable[[str], OpGraph]) -> LearnedProblems:
+    """What a run of a recipe learns from. Raises InputError as `opened_split`, and as `ProblemSplit.problems`."""
+    return opened_split(recipe).problems(seed, capture), renewed_problems(recipe.problems, seed)
 
 
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:

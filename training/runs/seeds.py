@@ -12,9 +12,10 @@ from graphs.foundation.errors import InputError
 from placers.learned.learned_placer import PolicyPlacer
 from training.loggers import DEFAULT_LOGGERS
 from training.recipe import Recipe
+from training.runs.problem_sets import opened_split
 from training.runs.resources import PLAIN, Resources
 from training.runs.run_folder import RunFolder
-from training.runs.train import opened_split, train
+from training.runs.train import train
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,17 @@ def train_runs(
     commands = {
         each: shlex.join([*command, "--out", str(folder), "--seed", str(each)]) for each, folder in folders.items()
     }
-    if seeds == 1:
-        return train(
-            recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed], loggers=loggers,
-            resources=resources,
-        )  # fmt: skip
-    begun = {each for each, folder in folders.items() if resume and RunFolder(folder).is_begun}
-    for each, folder in folders.items():
-        RunFolder(folder).check_resumable(recipe) if each in begun else RunFolder(folder).check_free()
-    opened = opened_split(recipe)
-    captured, placers = cache(load_graph), []
-    for each, folder in folders.items():
-        resumes = each in begun
-        placers.append(
-            train(
-                recipe, opened, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured,
-                loggers=loggers, resources=resources,
-            )
-        )  # fmt: skip
-    return Trained(tuple(placers))
+    begun = {each for each, folder in folders.items() if resume and (seeds == 1 or RunFolder(folder).is_begun)}
+    if seeds > 1:
+        for each, folder in folders.items():
+            RunFolder(folder).check_resumable(recipe) if each in begun else RunFolder(folder).check_free()
+        opened_split(recipe)
+    captured = cache(load_graph) if seeds > 1 else load_graph
+    placers = [
+        train(
+            recipe, out=folder, seed=each, resume=each in begun, command=commands[each], capture=captured,
+            loggers=loggers, resources=resources,
+        )
+        for each, folder in folders.items()
+    ]  # fmt: skip
+    return Trained(tuple(placers)) if seeds > 1 else placers[0]

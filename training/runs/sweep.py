@@ -23,8 +23,9 @@ from graphs.foundation.files import check_links, locked, named_if_refused, write
 from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
 from training.recipe import Recipe, load_recipe
+from training.runs.problem_sets import opened_split
 from training.runs.run_folder import METRICS, VALIDATION, RunFolder
-from training.runs.train import opened_split, train
+from training.runs.train import train
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -15,7 +15,6 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.lookup import learned_placers, trainer_of
-from placers.learned.policy import SavedPolicy
 from placers.learned.policy_meta import Meta
 from training.learning.ppo import PpoTrainer
 from training.learning.ranks import Ranks, is_restarted, joined
@@ -23,16 +22,14 @@ from training.learning.reinforce import ReinforceTrainer
 from training.learning.trainer import Trainer
 from training.learning.whole_plans import WholePlansTrainer
 from training.loggers import DEFAULT_LOGGERS, Logger, check_access, check_loggers, flat
-from training.problems.random.renewed import RenewedProblems
 from training.recipe import Recipe, Validation
 from training.runs import order_stage
-from training.runs.problem_sets import ProblemSplit, renewed_problems, validation_problems
+from training.runs.problem_sets import LearnedProblems, training_problems, validation_problems
 from training.runs.resources import PLAIN, Resources
 from training.runs.run_folder import RunFolder
 from training.runs.selection import Selection, Weights
 
 CHECKPOINT_EVERY = 100  # updates
-Given = tuple[Sequence[Problem], RenewedProblems | None]  # problems that stay, and random ones
 TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
     "ppo": PpoTrainer,
     "reinforce": ReinforceTrainer,
@@ -42,21 +39,21 @@ TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
 
 def train(
     recipe: Recipe,
-    problems: Sequence[Problem] | ProblemSplit | None = None,
+    problems: Sequence[Problem] = (),
     *,
     out: Path,
     seed: int = 0,
     resume: bool = False,
     command: str = "",
-    capture: Callable[..., OpGraph] | None = None,
+    capture: Callable[..., OpGraph] = load_graph,
     loggers: Sequence[str] = DEFAULT_LOGGERS,
     resources: Resources = PLAIN,
 ) -> PolicyPlacer[Any]:
     """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
 
-    Without problems, or with the split that `opened_split` gives, they are those of the recipe: captured by `capture`
-    as `ProblemSplit.problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint,
-    to the same end as if it had not stopped; processes of torchrun do so by themselves when one of them has died.
+    Without problems they are those of the recipe (`training_problems`), whose graphs `capture` makes of their specs.
+    With `resume` the run in `out` resumes from its last checkpoint, to the same end as if it had not stopped; processes
+    of torchrun do so by themselves when one of them has died.
     Metrics go to `loggers`, too (`training.loggers`). What it is computed with is no part of a run, which may be
     resumed with other `resources`. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
     Raises InputError for a recipe or folder that does not fit.
@@ -78,10 +75,14 @@ def train(
         ranks.wait()  # nobody writes before all have looked
         folder = RunFolder(out, ranks)
         extension = by_name.module("placers", recipe.placer)
-        policy = _of_first_stage(extension.new_policy(recipe.network, seed), recipe)
-        given = _given(recipe, problems, seed, capture or load_graph, with_law=kind.divides_batch)
+        policy = extension.new_policy(recipe.network, seed)
+        if recipe.order.updates:
+            order_stage.learn("devices", policy, recipe)
+        capture = partial(capture, with_law=True) if kind.divides_batch else capture
+        given = (problems, None) if problems else training_problems(recipe, seed, capture)
+        unseen = validation_problems(recipe)
         trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
-        selection = Selection(recipe.validation, validation_problems(recipe), ranks)
+        selection = Selection(recipe.validation, unseen, ranks)
         resources.place_encoder(trainer.policy)
         with resources.engine() as trainer.engine, folder.held():
             if resumes:
@@ -100,28 +101,6 @@ def train(
     return placer
 
 
-def _given(
-    recipe: Recipe,
-    problems: Sequence[Problem] | ProblemSplit | None,
-    seed: int,
-    capture: Callable[..., OpGraph],
-    *,
-    with_law: bool,
-) -> Given:
-    """What a run learns from."""
-    if not problems:
-        problems = opened_split(recipe)
-    if not isinstance(problems, ProblemSplit):
-        return problems, None
-    capture = partial(capture, with_law=True) if with_law else capture
-    return problems.problems(seed, capture), renewed_problems(recipe.problems, seed)
-
-
-def _of_first_stage(policy: SavedPolicy, recipe: Recipe) -> SavedPolicy:
-    """An untrained policy, for its first stage. Raises InputError if it is not for a stage of the recipe."""
-    return order_stage.learn("devices", policy, recipe) if recipe.order.updates else policy
-
-
 def trainer_class(placer: str) -> type[Trainer]:
     """What trains a placer's policies. Raises InputError for a placer that cannot be trained."""
     declared = trainer_of(placer)
@@ -133,14 +112,6 @@ def trainer_class(placer: str) -> type[Trainer]:
     if declared not in TRAINERS:
         raise InputError(f"placer {placer!r} cannot be trained; there are: {', '.join(learned_placers())}")
     return TRAINERS[declared]
-
-
-def opened_split(recipe: Recipe) -> ProblemSplit:
-    """What a recipe trains on. Raises InputError, before anything is captured, for what it names and there is not."""
-    ProblemSplit.of(recipe.problems, "test")
-    by_name.check("training.ppo_rewards", recipe.ppo.reward)
-    by_name.check("envs.rewards", recipe.rules.reward)
-    return ProblemSplit.of(recipe.problems, "train")
 
 
 def _run(
@@ -167,7 +138,7 @@ def _run(
     _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
 
 
-def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: Given, folder: RunFolder) -> None:
+def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: LearnedProblems, folder: RunFolder) -> None:
     """The last stage of a run, from where it was stopped."""
     trainer = order_stage.order_trainer(recipe, placing, weights, *given)
     stage = folder.order_stage

@@ -7,7 +7,6 @@ import numpy as np
 from envs.costs.costs import timed
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, Runtime
-from training.problems.random.kinds import check_kinds
 from training.problems.random.random_cluster import log_uniform, random_cluster
 from training.problems.random.random_graph import GraphOrder, random_graph
 from training.problems.random.random_memory import with_memory
@@ -46,11 +45,7 @@ def world_problems(
     kinds: Sequence[str], *, seed: int, count: int, settings: World | None = None, runtime: Runtime = IDEAL,
     optimizer: str = "adam",
 ) -> list[Problem]:  # fmt: skip
-    """Random problems to evaluate on, kinds taking turns: the same for the same seed, none of them trained on.
-
-    Raises InputError for a kind that there is not.
-    """
-    check_kinds(kinds)
+    """Random problems to evaluate on, kinds taking turns: the same for the same seed, none of them trained on."""
     return [
         random_problem(
             settings or World(), kinds[i % len(kinds)], np.random.default_rng((seed, APART, i)), optimizer=optimizer,
