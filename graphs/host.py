@@ -29,12 +29,13 @@ class Host:
     update: float  # of the update of one weight; also of what refreshes its copies
     collective: float  # on each device that takes part in one, or in a message between processes
     per_device: bool = False  # a process for each device, not one for all of them
-    waits: bool = False  # such a process waits for what it is sent before it issues what reads that
+    waits: bool = False  # such a process waits for what it is sent, and for its device where a pass begins or ends
+    fetch: float = 0.0  # to get a micro-batch, before each forward pass of a process that waits
     apart: float = 0.0  # by how much two such processes come apart to a collective; so do all for each doubling
     name: str = field(default="", compare=False, repr=False)  # its name in `HOSTS`: a cluster may have measured it
 
     def __post_init__(self) -> None:
-        for of in (*SECONDS, "apart"):
+        for of in (*SECONDS, "fetch", "apart"):
             seconds = getattr(self, of)
             if not 0 <= seconds <= MOST:
                 what = f"a host takes {seconds} seconds to issue an op ({of})"
@@ -76,19 +77,22 @@ class Collectives:
 
 # Seconds of ops: of `eager` the medians of the small models in `evaluation/gpu_check/measured/h100.md` (PyTorch 2.11,
 # Python 3.12; an op of the backward pass costs more, since autograd's nodes are one or two of them); of `megatron` read
-# off half of vTrain's steps of Megatron-LM on A100 (Bang et al., MICRO 2024), in the same ratio: layers there take 3.0
-# to 3.5 ms for each micro-batch however little they compute, without computing any forward pass again. Of updates:
+# off half of vTrain's steps of Megatron-LM on A100 (Bang et al., MICRO 2024), in the same ratio: each layer takes 3.0
+# to 3.6 ms for a micro-batch however little it computes, without computing any forward pass again. Of updates:
 # fused Adam takes a processor 5.5 us for each weight. Of collectives: to enqueue one in NCCL takes PyTorch 10 to 30 us.
 # `compiled` is of captured CUDA graphs, as `torch.compile(mode="reduce-overhead")` makes them: 3.4 us for a kernel of
-# 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). Megatron-LM waits for what it is sent:
-# `torch.cuda.synchronize` in its `p2p_communication.py`. Its ranks come apart to collectives by 0.1 ms for each
-# doubling: in the same half of vTrain's steps layers of 2048 (1024) at 4 and 8 sequences take 0.2, 1.0 and 1.7 ms (0.0,
+# 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). Megatron-LM waits for what it is sent, and for its
+# device: `torch.cuda.synchronize` in its `p2p_communication.py` and, where a pass begins and ends, in its timers; and
+# `broadcast_data` copies the sizes of a micro-batch from the device. Before a forward pass `get_batch` broadcasts twice
+# and makes masks and positions, some 15 ops: in the same half, of each micro-batch 2.5 ms grow neither with layers nor
+# with sequences, and the ops of embedding, head and loss cost 1.4 of these. Its ranks come apart to collectives by
+# 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take 0.2, 1.0 and 1.7 ms (0.0,
 # 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one device has, for four sums.
 HOSTS = {
     host.name: host
     for host in (
         Host(44e-6, 54e-6, 5e-6, 30e-6, name="eager"),
-        Host(72e-6, 86e-6, 5e-6, 30e-6, waits=True, apart=100e-6, name="megatron"),
+        Host(68e-6, 81e-6, 5e-6, 30e-6, waits=True, fetch=1.1e-3, apart=100e-6, name="megatron"),
         Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
     )
 }

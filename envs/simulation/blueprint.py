@@ -84,7 +84,8 @@ class Blueprint(NamedTuple):
     host: bool  # ops start no sooner than a host has issued them
     clocked: bool  # which takes time for it
     per_device: bool  # a process of the host for each device
-    waits: bool  # which waits for what it is sent
+    waits: bool  # which waits for what it is sent, and for its device between passes
+    fetch: float  # seconds of such a process before a forward pass
     streams: bool  # devices run strictly in the order of issue, and copies occupy both ends or side streams
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
@@ -160,7 +161,7 @@ class Blueprint(NamedTuple):
         return cls(
             len(priority) == 0 and host is None, host is not None, problem.host is not None,
             host is not None and host.per_device,
-            host is not None and host.per_device and host.waits, streams,
+            host is not None and host.per_device and host.waits, 0.0 if host is None else host.fetch, streams,
             bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, issue,
             np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
             np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,

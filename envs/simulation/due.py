@@ -109,7 +109,7 @@ def settle(run: Run, now: float) -> None:
 
 @subroutine
 def resume_thread(run: Run, op: Index, now: float) -> None:
-    """A message has arrived: the thread of the host goes on that may have waited for it before it issues the op."""
+    """A message has arrived, or an op ended: the thread goes on that may have waited for it before it issues the op."""
     where = run.tasks[op].destination
     run.awaited[op] -= 1
     if run.awaited[op] == 0 and run.next_op[where] == op:

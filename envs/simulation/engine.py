@@ -270,6 +270,8 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, e
             run.read[edge] = tensor
     for edge in range(op.control_start, op.out_end):
         ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
+    if blueprint.waits and run.followed_by[index] != NONE:
+        resume_thread(run, run.followed_by[index], now)
     if memory and run.tensors[index].readers == 0:
         run.resources[here].held -= blueprint.outputs[index].made_bytes
     return ended

@@ -20,7 +20,9 @@ none. A message that an op sends to another device costs as much again, or as a 
 processes; of a sum, what each op adds to it does. The messages of a collective are one launch on each device that takes
 part (`graphs.host.Collectives`). None of them waits for its own launch: a message starts when its op has ended. Threads
 never wait for devices: CUDA's queues hold about a thousand launches. With `Host.waits` a process waits for what it
-receives, but for steps of collectives, before it issues the op that reads it.
+receives, but for steps of collectives, before it issues the op that reads it, and where a pass begins for its device:
+before it issues an op of another phase than the last one, until that has ended (of ops that take time, and no steps). A
+forward pass then takes it `Host.fetch` longer.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from envs.simulation.run import TASKS, Run
 from envs.simulation.stream_order import clear_streams, give_to_copy, issue_copies, issue_in_stream
 from graphs.op_graph import Phase
 
-BACKWARD = int(Phase.BACKWARD)
+FORWARD, BACKWARD = int(Phase.FORWARD), int(Phase.BACKWARD)
 
 
 @subroutine
@@ -48,6 +50,8 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
     for device in range(len(run.clocks)):
         run.clocks[device] = run.owed[device] = 0.0
         run.seen[device] = run.next_op[device] = NONE
+    for device in range(len(run.latest)):
+        run.latest[device] = NONE
     if blueprint.per_device:
         _issue_by_processes(blueprint, run)
     else:
@@ -60,6 +64,7 @@ def _issue_by_processes(blueprint: Blueprint, run: Run) -> None:
     for op in range(len(run.order)):
         run.issued[op] = np.inf
         run.awaited[op] = 0
+        run.followed_by[op] = NONE
     for place in range(len(run.order) - 1, -1, -1):
         op = run.order[place]
         here = run.tasks[op].destination
@@ -75,6 +80,15 @@ def _issue_by_processes(blueprint: Blueprint, run: Run) -> None:
             charge += issue.op
         run.charge[op] = run.owed[here] + charge
         run.owed[here] = 0.0
+        if blueprint.waits and task.seconds > 0.0 and not issue.is_step:
+            latest = run.latest[here]
+            run.latest[here] = op
+            begins = latest == NONE or blueprint.issue[latest].turn != issue.turn
+            if begins and latest != NONE:
+                run.followed_by[latest] = op
+                run.awaited[op] += 1
+            if begins and issue.turn == FORWARD:
+                run.charge[op] += blueprint.fetch
         edges = blueprint.ops[op]
         for edge in range(edges.out_start, edges.control_start):
             consumer, output = blueprint.edges[edge].consumer, blueprint.edges[edge].output

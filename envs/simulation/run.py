@@ -97,6 +97,8 @@ class Run(NamedTuple):
     free_at: Floats  # (devices,) seconds from which each could start what it starts, were that issued
     charge: Floats  # (ops,) seconds of the thread of its device; this and what follows only with a process for each
     next_issued: Indices  # (ops,) the op that is issued next on its device
+    followed_by: Indices  # (ops,) the op that its thread does not issue until each has ended; NONE for most
+    latest: Indices  # (devices,) scratch
     sorted_by: Floats  # (ops,) the priorities that `order` follows
     owed: Floats  # (devices,) seconds of the thread for messages since its last op
     carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
@@ -128,7 +130,8 @@ class Run(NamedTuple):
             indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
             np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
-            np.zeros(threads), np.zeros(processed), indices(processed), np.full(processed, np.nan), np.zeros(threads),
+            np.zeros(threads), np.zeros(processed), indices(processed), indices(processed),
+            indices(threads if processed else 0), np.full(processed, np.nan), np.zeros(threads),
             indices(len(blueprint.edges) if streamed else 0), indices(resources if streamed else 0),
             indices(2 * streamed), np.zeros(1),
         )  # fmt: skip

@@ -104,6 +104,24 @@ def test_a_process_may_wait_for_what_it_is_sent() -> None:
     assert starts(replace(waiting, collectives=of_collective), [0, 0, 1, 1]) == [1.0, 2.0, 2.5, 3.0]
 
 
+def test_a_process_may_wait_for_its_device_between_passes() -> None:
+    """What it has issued of a pass has ended before it issues the next one; each begins with an idle device.
+
+    Views do not count, nor steps of collectives, which other threads take.
+    """
+    phases, waits = [0, 0, 1, 1, 2], Host.uniform(1.0, per_device=True, waits=True)
+    problem = chain(np.full(5, 3.0), phases, host=Host.uniform(1.0, per_device=True))
+    assert starts(problem, [0] * 5) == [1.0, 4.0, 7.0, 10.0, 13.0]
+    waiting = replace(problem, runtime=replace(IDEAL, host=waits))
+    assert starts(waiting, [0] * 5) == [1.0, 4.0, 7.0 + 1.0, 11.0, 14.0 + 1.0]
+    assert starts(chain(np.full(5, 0.25), phases, host=waits), [0] * 5) == [1.0, 2.0, 3.25, 4.25, 5.5]
+    fetching = Host(1.0, 1.0, 1.0, 1.0, per_device=True, waits=True, fetch=8.0)
+    assert starts(replace(waiting, runtime=replace(IDEAL, host=fetching)), [0] * 5) == [9.0, 12.0, 16.0, 19.0, 23.0]
+    of_collective = Collectives(np.zeros(5, np.int64), np.array([False, False, True, True, False]))
+    assert starts(replace(waiting, collectives=of_collective), [0] * 5) == [1.0, 4.0, 7.0, 10.0, 13.0]
+    assert starts(chain(np.array([3.0, 3.0, 0.0, 3.0, 3.0]), phases, host=waits), [0] * 5) == [1.0, 4.0, 7.0, 8.0, 12.0]
+
+
 def test_a_collective_costs_one_launch_whether_its_steps_take_time_or_not() -> None:
     steps = Collectives(np.array([0, 1, 0, 0]), np.array([False, True, True, False]))
     problem = chain(np.array([0.5, 0.0, 0.0, 0.5]), host=Host(1.0, 1.0, 1.0, 5.0, per_device=True))

@@ -53,6 +53,7 @@ def issue(
     launches = [0] * len(placement) if problem.collectives is None else problem.collectives.launches.tolist()
     issued: dict[int, float] = {}
     threads = [Thread() for _ in problem.cluster.devices]
+    latest: dict[int, int] = {}  # by device, of the ops that take time
     for op in order if host.per_device else []:
         here = placement[op]
         cost = host.collective * launches[op] + (host_seconds(host, kind[op]) if op_seconds[op][here] > 0 else 0.0)
@@ -60,7 +61,14 @@ def issue(
         others = [] if steps[op] else [there for _, there in sent_to if there != here]
         sent = [(o, u) for (u, v), control, o in edges if v == op and not control and not steps[u]]
         awaited = [(o, u, here) for o, u in sent if placement[u] != here] if host.waits else []
-        threads[here].left.append((op, threads[here].owed + cost, awaited))
+        previous = None
+        if host.waits and op_seconds[op][here] > 0 and not steps[op]:
+            previous = latest.get(here)
+            latest[here] = op
+            if kind[op] == 0 and (previous is None or kind[previous] != 0):
+                cost += host.fetch
+        begins = previous is not None and kind[previous] != kind[op]
+        threads[here].left.append((op, threads[here].owed + cost, awaited, previous if begins else None))
         threads[here].owed = 0.0
         for there in others:
             threads[here].owed += host.collective
@@ -154,15 +162,20 @@ def sent_as(problem: Problem) -> list[int]:
 class Thread:
     """Of a process for one device: what it has not issued yet."""
 
-    left: list[tuple[int, float, list[Copy]]] = field(default_factory=list)  # op, seconds, what it waits for
+    left: list[tuple[int, float, list[Copy], int | None]] = field(default_factory=list)
+    # op, seconds, and what it waits for: copies, and the last op of another pass
     owed: float = 0.0  # seconds for messages since the last op
     clock: float = 0.0
 
     def issue(self, tasks: dict[Name, Task], sender: dict[Copy, Name], ended: set[Name]) -> None:
         """Issue ops up to one whose messages have not all arrived."""
-        while self.left and all(sender[copy] in ended for copy in self.left[0][2]):
-            op, seconds, copies = self.left.pop(0)
-            self.clock = max([self.clock, *(tasks[sender[copy]].finish for copy in copies)]) + seconds
+        while self.left:
+            op, seconds, copies, previous = self.left[0]
+            awaited = [sender[copy] for copy in copies] + ([] if previous is None else [("op", previous)])
+            if not ended.issuperset(awaited):
+                return
+            self.left.pop(0)
+            self.clock = max([self.clock, *(tasks[name].finish for name in awaited)]) + seconds
             tasks["op", op].issued = self.clock
 
 
