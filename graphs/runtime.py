@@ -10,7 +10,9 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   stream of its own. With `defer=true` gradients of weights wait, as `defer_weight_gradients` has it.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
-  PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended.
+  PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended. Replicas of
+  Megatron-LM sum up all gradients of a stage together, after its last backward pass; with `overlap=true` they do as
+  PyTorch's DistributedDataParallel does.
 
 Replicas sum up gradients along a ring on the first two, and as NCCL does on GPUs of the others (`envs.expansion.nccl`).
 """
@@ -53,6 +55,7 @@ class Runtime:
     defer: bool = False  # gradients of weights wait until a device has nothing else to do; only of streams
     copies: Literal["barrier", "side"] = "barrier"  # they occupy the devices at both ends, or streams of their own
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
+    overlap: bool = True  # replicas sum up gradients bucket by bucket during the backward pass, and not all at its end
 
     @property
     def frees_order(self) -> bool:
@@ -113,7 +116,7 @@ def _runtime(kind: str, knobs: Mapping[str, str | Extension[Any]]) -> Runtime:
     if kind not in RUNTIMES:
         raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
     base, values = RUNTIMES[kind], dict[str, Any]()
-    known = (*_KNOBS, *_OF_STREAMS) if base.streams else _KNOBS
+    known = (*_KNOBS, *(_OF_STREAMS if base.streams else ()), *(() if base.overlap else _OF_SUMS))
     for knob, text in knobs.items():
         if knob not in known:
             raise InputError(f"{by_name.spec_of(kind, knobs)!r}: {by_name.unknown('knob', knob, known)}")
@@ -129,9 +132,9 @@ def _value(base: Runtime, knob: str, given: str | Extension[Any]) -> object:
     if knob == "order":
         return order_of(given)
     text = str(given)
-    if knob == "defer":
+    if knob in _WHETHER:
         if text not in ("true", "false"):
-            raise InputError(f"defer={text}: gradients of weights wait or do not; expected true or false")
+            raise InputError(f"{knob}={text}: {_WHETHER[knob]}; expected true or false")
         return text == "true"
     if knob == "copies":
         if text not in ("barrier", "side"):
@@ -158,9 +161,21 @@ RUNTIMES = {
         Runtime("parallelize", PROGRAM, HOSTS["eager"], streams=True, all_reduce="nccl", sends_at_end=True),
         Runtime("run", host=_PROCESSES, all_reduce="nccl"),
         Runtime("torch-pipelining", PROGRAM, _PROCESSES, all_reduce="nccl", sends_at_end=True),
-        Runtime("megatron", PROGRAM, replace(HOSTS["megatron"], per_device=True), all_reduce="nccl", sends_at_end=True),
+        Runtime(
+            "megatron",
+            PROGRAM,
+            replace(HOSTS["megatron"], per_device=True),
+            all_reduce="nccl",
+            sends_at_end=True,
+            overlap=False,
+        ),
     )
 }
 _KNOBS = ("order", "host")
 _OF_STREAMS = ("defer", "copies")
-_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS))})=)")
+_OF_SUMS = ("overlap",)
+_WHETHER = {
+    "defer": "gradients of weights wait or do not",
+    "overlap": "gradients are summed up during the backward pass or after it",
+}
+_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS, *_OF_SUMS))})=)")

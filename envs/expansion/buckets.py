@@ -34,8 +34,9 @@ class Buckets:
     def fill(cls, layout: Layout, gradients: Ints) -> Buckets:
         """Buckets of gradients, (gradients,) ops that are in the order in which the backward pass makes them.
 
-        A bucket is closed as soon as it holds the schedule's bytes.
+        A bucket is closed as soon as it holds the schedule's bytes, unless the runtime has one for each stage.
         """
+        most = layout.plan.schedule.bucket_bytes if layout.problem.runtime.overlap else np.inf
         sizes, stages = gradient_bytes(layout, gradients), layout.stage[gradients]
         of, origin, held = np.empty(len(gradients), np.int64), list[int](), list[float]()
         is_open: dict[int, int] = {}  # stage -> its bucket
@@ -48,7 +49,7 @@ class Buckets:
                 held.append(0.0)
             of[index], origin[bucket] = bucket, op
             held[bucket] += size
-            if held[bucket] >= layout.plan.schedule.bucket_bytes:
+            if held[bucket] >= most:
                 del is_open[stage]
         last = np.array(origin, np.int64)
         return cls(of, last, layout.stage[last], np.array(held))

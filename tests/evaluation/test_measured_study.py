@@ -86,7 +86,8 @@ def test_the_vocabulary_is_padded_by_megatron_but_where_products_are_as_slow_as_
 
 @pytest.mark.parametrize(
     ("framework", "how"),
-    [("Megatron-DeepSpeed", "megatron"), ("torchgpipe", "torch-pipelining"),
+    [("Megatron-DeepSpeed", "megatron"), ("accelerate + Megatron-LM", "megatron:overlap=true"),
+     ("torchgpipe", "torch-pipelining"),
      ("torchtitan torch.compile", "torch-pipelining:host=compiled")],
 )  # fmt: skip
 def test_rows_are_run_as_their_framework_runs_them(framework: str, how: str) -> None:

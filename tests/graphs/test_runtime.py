@@ -50,6 +50,8 @@ def test_placelab_run_has_a_process_for_each_device() -> None:
         ("ideal:order=fif", "unknown order 'fif'; did you mean 'fifo'"),
         ("ideal:host=fast", "host 'fast': expected eager"),
         ("ideal:order", "expected knobs as key=value"),
+        ("megatron:overlap=yes", "overlap=yes: gradients are summed up during the backward pass or after it; expected"),
+        ("run:overlap=true", "'run:overlap=true': unknown knob 'overlap'"),
     ],
 )
 def test_what_names_no_runtime_is_refused(spec: str, sentence: str) -> None:

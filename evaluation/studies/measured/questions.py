@@ -104,9 +104,13 @@ def question(row: Row) -> Question:
 
 
 def runtime(row: Row) -> str:
-    """How the row's framework runs a plan: a process for each device, whose host compiled code does not wait for."""
+    """How the row's framework runs a plan: a process for each device, whose host compiled code does not wait for.
+
+    NeuSight's program, by accelerate, has Megatron-LM sum up gradients with PyTorch's DistributedDataParallel
+    (`DDP_impl="torch"`).
+    """
     if "Megatron" in row.framework:
-        return "megatron"
+        return "megatron:overlap=true" if "accelerate" in row.framework else "megatron"
     return "torch-pipelining:host=compiled" if row.is_compiled else "torch-pipelining"
 
 

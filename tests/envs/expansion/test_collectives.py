@@ -19,6 +19,7 @@ from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster, Device
 from graphs.devices.topology import Level, hierarchical
 from graphs.problem import Problem
+from graphs.runtime import RUNTIMES, runtime_of
 from tests.envs.expansion.pipelines import Pipeline, servers
 
 KINDS: tuple[AllReduce, ...] = get_args(AllReduce)
@@ -91,6 +92,18 @@ def test_one_bucket_waits_for_the_whole_backward_pass() -> None:
     assert timeline.step_seconds == pytest.approx(30 + 2 * 10)
     assert timeline.expansion is not None
     assert (timeline.expansion.role == Role.SEND).sum() == 4
+
+
+def test_megatron_sums_up_in_one_bucket() -> None:
+    """Whatever a plan says, unless it is asked to overlap; other runtimes follow the plan."""
+    at_once = data_parallel(2, layers=10, bucket_bytes=20.0, forward=2.0, backward=4.0, weights=2.0)[1]
+    problem, plan = data_parallel(2, layers=10, bucket_bytes=2.0, forward=2.0, backward=4.0, weights=2.0)
+    problem = replace(problem, cluster=servers(2, bandwidth=1.0))
+    one_bucket = replace(problem, runtime=replace(problem.runtime, overlap=False))
+    assert simulate(one_bucket, plan).step_seconds == simulate(problem, at_once).step_seconds == pytest.approx(50)
+    assert simulate(problem, plan).step_seconds == pytest.approx(32)
+    assert [name for name, runtime in RUNTIMES.items() if not runtime.overlap] == ["megatron"]
+    assert runtime_of("megatron:overlap=true").overlap
 
 
 def test_a_bucket_is_closed_once_it_is_full() -> None:
