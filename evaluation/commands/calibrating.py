@@ -36,14 +36,16 @@ def calibrate(
 ) -> Calibration:
     """Measure with processes, one per device, what messages, issuing ops and running plans cost on this machine.
 
-    Processes on CPUs have a core each and send with gloo, those on GPUs with NCCL. The cluster that is written has the
-    latency and bandwidth of every link, the processor time of a message at each end, the seconds in which a thread
-    issues an op to a GPU and, with models, those that what runs a plan adds to each op. A warning says if the machine
-    was busy with something else.
+    Processes on CPUs have a core each and send with gloo, those on GPUs with NCCL. A CPU together with GPUs is measured
+    as one process runs a plan on them: by copies, from pageable and from pinned memory. The cluster that is written
+    has the latency and bandwidth of every link, the processor time of a message at each end, the seconds in which a
+    thread issues an op to a GPU and, with models, those that what runs a plan adds to each op. A warning says if the
+    machine was busy with something else.
 
     Args:
         cluster: a cluster file or a preset, whose links are measured; all else stays as it is. Without one, the
-            processors of this machine, or its GPUs if it has several, with the speeds that they are found to have.
+            processors of this machine, or its GPUs if it has several, or its GPU and the processor if it has one, with
+            the speeds that they are found to have.
         out: the cluster to write, `*.toml` or `*.json`.
         processes: how many, if no cluster is given; without it one for each core, or each GPU.
         models: `file.py:callable` or family specs to run on each device by itself, with commas between them.
@@ -62,6 +64,7 @@ def calibrate(
     if profile is not None:
         _check_threads(Path(profile))
     given, devices = _devices(cluster, processes)
+    _check_models(given, devices, models)
     problems = {model: _problem(model, given, str(profile)) for model in models}
     from envs.costs.costs import timed
     from envs.running.processes import Workers
@@ -71,7 +74,7 @@ def calibrate(
     with Workers(devices) as workers:
         calibrator = Calibrator(workers, samples, steps, limit)
         if not cluster:
-            given = calibrator.this_machine(given.name)
+            given = calibrator.this_machine(given)
             for model, problem in problems.items():
                 problems[model] = timed(replace(problem, cluster=given, op_seconds=None), f"profiled:file={profile}")
         found = calibrator.measure(given, problems)
@@ -84,16 +87,18 @@ def _devices(cluster: ClusterLike, processes: int | None) -> tuple[Cluster, tupl
     given = _given(cluster, processes) if cluster else _unknown(processes)
     if given.is_cpu.all():
         return given, ("cpu",) * len(given)
-    if given.is_cpu.any():
-        raise InputError(f"cluster {given.name!r} has CPUs and GPUs; processes measure all on CPUs or all on GPUs")
+    if given.is_cpu[1:].any():
+        raise InputError(
+            f"cluster {given.name!r} has CPUs and GPUs, which a process measures that has one CPU: let that be the "
+            "first device, and the only one of its kind"
+        )
     from torch import cuda
 
-    if len(given) > cuda.device_count():
-        raise InputError(
-            f"cluster {given.name!r} has {len(given)} GPUs and this machine {cuda.device_count()}; give a cluster of "
-            "CPUs, or none"
-        )
-    return given, tuple(f"cuda:{rank}" for rank in range(len(given)))
+    gpus = int((~given.is_cpu).sum())
+    if gpus > cuda.device_count():
+        have = f"{gpus} GPU{'s' if gpus > 1 else ''} and this machine {cuda.device_count()}"
+        raise InputError(f"cluster {given.name!r} has {have}; give a cluster of CPUs, or none")
+    return given, tuple(f"cuda:{rank}" for rank in range(gpus))
 
 
 def _given(cluster: ClusterLike, processes: int | None) -> Cluster:
@@ -106,17 +111,30 @@ def _given(cluster: ClusterLike, processes: int | None) -> Cluster:
 
 
 def _unknown(processes: int | None) -> Cluster:
-    """As many processors of this machine, or of its GPUs if it has several, as there are to be processes."""
+    """As many processors of this machine as there are to be processes, or its GPUs, or a processor and its only GPU."""
     from torch import cuda
 
     from graphs.cluster import Cluster, Device
+    from graphs.devices.topology import named_by_kind
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = cuda.device_count()
     count = processes or (gpus if gpus > 1 else cores)
-    kind = "gpu" if 1 < count <= gpus else "cpu"
-    unknown = Device(kind, kind, 1.0, 1.0, float("inf"))
-    return Cluster.uniform("this machine", unknown, count, latency=0.0, bandwidth=1.0, shared_out=False)
+    kinds = ["gpu" if 1 < count <= gpus else "cpu"] * count
+    if processes is None and gpus == 1:
+        kinds = ["cpu", "gpu"]
+    devices = named_by_kind([Device(kind, kind, 1.0, 1.0, float("inf")) for kind in kinds])
+    alike = Cluster.uniform("this machine", devices[0], len(devices), latency=0.0, bandwidth=1.0, shared_out=False)
+    return replace(alike, devices=devices)
+
+
+def _check_models(cluster: Cluster, devices: Sequence[str], models: Sequence[str]) -> None:
+    """Raise InputError for models on a cluster that has more devices than processes."""
+    if models and len(devices) < len(cluster):
+        raise InputError(
+            f"cluster {cluster.name!r} has CPUs and GPUs, on which no processes run a plan: leave out `models`, or "
+            "calibrate the GPUs alone"
+        )
 
 
 def _check_threads(profile: Path) -> None:

@@ -1,7 +1,7 @@
 """Copies, and placements that need them: on the GPU and the processor, on one GPU given twice, in processes."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from envs.costs.costs import timed
 from envs.costs.profile_file import load_profile
 from envs.placed_models.call_placement import on_calls
 from envs.plans.plan import Plan
-from envs.running.measuring.link_fits import fitted
+from envs.running.measuring.copy_speeds import SIZES
+from envs.running.measuring.copy_speeds import copies as copy_times
 from envs.simulation.simulator import simulate
 from evaluation.commands.graph_verbs import place, profile
 from evaluation.commands.process_run import run
@@ -29,23 +30,12 @@ PLACED = ("transformer", "rnnlm")  # of the small models
 
 def copies(card: Card) -> Iterator[Row]:
     """Latency and bandwidth between the processor and the device, both ways, pageable and pinned."""
-    sizes = [256, 65536, 2**20, *([] if card.small else [2**24, 2**27])]
-    for pinned in (False, True) if card.is_cuda else (False,):
-        samples: dict[str, list[list[float]]] = {"to the device": [], "from the device": []}
-        for size in sizes:
-            host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
-            there = torch.ones(size, dtype=torch.uint8, device=card.device)
-            ways: dict[str, Callable[[], object]] = {
-                "to the device": lambda host=host, there=there: there.copy_(host, non_blocking=True),  # type: ignore[misc]
-                "from the device": lambda host=host, there=there: host.copy_(there, non_blocking=True),  # type: ignore[misc]
-            }
-            for way, call in ways.items():
-                samples[way].append([card.wall_seconds(call, 1, 1) for _ in range(8)])
-        for way, taken in samples.items():
-            line = fitted(sizes, np.array(taken), 25)
-            how = "pinned" if pinned else "pageable"
+    measured = copy_times(card.device, 8, SIZES[:3] if card.small else SIZES)
+    for memory in ("pageable", "pinned") if card.is_cuda else ("pageable",):
+        for way, times in (("to the device", measured.to_gpu), ("from the device", measured.from_gpu)):
+            line = getattr(times, memory)
             yield {
-                "copy": f"{way}, {how}",
+                "copy": f"{way}, {memory}",
                 "latency_us": 1e6 * line.fixed,
                 "gb_per_s": 1e-9 / max(line.per_byte, 1e-15),
             }

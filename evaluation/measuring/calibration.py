@@ -1,14 +1,19 @@
-"""Calibration: what links, issuing ops and running cost on this machine, measured by processes, one per device."""
+"""Calibration: what links, issuing ops and running cost on this machine, measured by processes.
+
+There is one for each device. Of processors and GPUs together it is one for each GPU, which measures its copies from and
+to the processor itself: what runs a plan on both is one process.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 from scipy.optimize import brentq
@@ -18,8 +23,9 @@ from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
+from envs.running.measuring.copy_speeds import Copies, MeasureCopies, MeasureProcessor
 from envs.running.measuring.host_times import MODELS, MeasureHost, timed_ops
-from envs.running.measuring.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted
+from envs.running.measuring.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted, with_links
 from envs.running.measuring.link_speeds import SIZES, MeasurePair, machine, reference_seconds
 from envs.running.processes import Workers
 from envs.running.training_job import Training
@@ -178,6 +184,7 @@ class Calibration(Printed):
     passes: Sequence[PassSample]  # of every model that is run as a pipeline; likewise
     host: Host  # what issuing costs a thread of a plain loop
     warning: str  # that the machine was busy with something else; empty if it was not
+    copies: Mapping[Pair, Copies] = field(default_factory=dict)  # by processor and GPU, where one process has both
 
     @property
     def runner_seconds(self) -> list[float]:
@@ -199,7 +206,18 @@ class Calibration(Printed):
     def cluster(self) -> Cluster:
         """The given cluster with what was measured."""
         found = calibrated(self.given, self.one_way, self.messages, self.runner_seconds, self.times, self.per_pass)
-        return replace(found, hosts={**self.given.hosts, self.host.name: self.host})
+        found = replace(found, hosts={**self.given.hosts, self.host.name: self.host})
+        pageable = {(source, target): line for source, target, memory, line in self._copied() if memory == "pageable"}
+        return with_links(found, pageable)  # as the tensors of a model are
+
+    def _copied(self) -> list[tuple[int, int, str, Line]]:
+        """Source, destination, in which memory the processor has the tensor, and what copies take."""
+        return [
+            (*pair, memory, line)
+            for (processor, gpu), copies in self.copies.items()
+            for pair, times in (((processor, gpu), copies.to_gpu), ((gpu, processor), copies.from_gpu))
+            for memory, line in times._asdict().items()
+        ]
 
     def to_json(self) -> dict[str, object]:
         """As a record."""
@@ -209,6 +227,10 @@ class Calibration(Printed):
             "links": [
                 {"between": [names[lower], names[higher]], **line._asdict()}
                 for (lower, higher), line in self.one_way.items()
+            ],
+            "copies": [
+                {"from": names[source], "to": names[target], "memory": memory, **line._asdict()}
+                for source, target, memory, line in self._copied()
             ],
             "messages": {name: line._asdict() for name, line in zip(names, self.messages, strict=True)},
             "runner_seconds": dict(zip(names, self.runner_seconds, strict=False)),
@@ -231,6 +253,12 @@ class Calibration(Printed):
         issuing = table(f"What it costs a thread to issue an op, {self.host.name}", *numbers(*SECONDS))
         issuing.add_row(*(seconds(getattr(self.host, of)) for of in SECONDS))
         shown: list[RenderableType] = [links, costs, issuing] if self.one_way else [issuing]
+        if self.copies:
+            copied = table("A copy in one process", "from", "to", "memory", *numbers("latency", "bandwidth", "spread"))
+            for source, target, memory, line in self._copied():
+                rate = f"{1 / max(line.per_byte, 1e-15) / 1e9:,.2f} GB/s"
+                copied.add_row(names[source], names[target], memory, seconds(line.fixed), rate, share(line.spread))
+            shown.insert(0, copied)
         if self.runs:
             heads = numbers("ops", "predicted", "measured", "runner, per op")
             runs = table("A step on one device, predicted without a runner", "device", "model", *heads)
@@ -258,34 +286,42 @@ class Calibration(Printed):
 
 @dataclass(frozen=True)
 class Calibrator:
-    """Measures with processes, one per device."""
+    """Measures with processes, one per device; or per GPU, if there is a processor as well: the first device."""
 
     workers: Workers
     samples: int  # of each size of message
     steps: int  # of each model
     limit: int  # seconds for each job
 
-    def this_machine(self, name: str) -> Cluster:
-        """The devices of the processes, as fast as they are found to be; their links are not measured yet."""
+    def this_machine(self, given: Cluster) -> Cluster:
+        """The devices of the given cluster, as fast as they are found to be; their links are not measured yet."""
         found = self.workers.run(machine, limit=self.limit)
+        if len(given) > len(found):
+            processor = self.workers.run(MeasureProcessor(torch.get_num_threads()), limit=self.limit)[0]
+            assert processor is not None
+            found = [processor, *found]
         sharing = [sum(other.name == each.name for other in found) if each.kind == "cpu" else 1 for each in found]
         devices = tuple(
-            replace(each.device(), name=f"{each.kind}:{rank}", memory_bytes=each.memory_bytes / among)
-            for rank, (each, among) in enumerate(zip(found, sharing, strict=True))
+            replace(each.device(), name=device.name, memory_bytes=each.memory_bytes / among)
+            for device, each, among in zip(given.devices, found, sharing, strict=True)
         )
-        alike = Cluster.uniform(name, devices[0], len(found), latency=0.0, bandwidth=1.0, shared_out=False)
-        return replace(alike, devices=devices)
+        return replace(given, devices=devices)
 
     def measure(self, given: Cluster, problems: Mapping[str, Problem]) -> Calibration:
         """The links of each pair of devices, and what running adds to the ops of each model, by its spec."""
         guard = BusyGuard(lambda: self.workers.run(reference_seconds, limit=self.limit))
         guard.look()
-        one_way, messages = self._links(len(given), guard)
+        one_way, messages = self._links(len(self.workers.devices), guard)
+        copied = dict[Pair, Copies]()
+        if apart := len(given) - len(messages):  # the processor, which is the first device
+            one_way = {(lower + apart, higher + apart): line for (lower, higher), line in one_way.items()}
+            messages = [Line(0.0, 0.0, 0.0)] * apart + messages
+            copied = {(0, rank + apart): self._copies(rank) for rank in range(len(self.workers.devices))}
         runs, work = list[RunnerSample](), [(model, device) for model in problems for device in range(len(given))]
         for model, device in progress(work, "running models", unit="run"):
             guard.look_now_and_then()
             runs.append(self._run(model, problems[model], device))
-        found = Calibration(given, one_way, messages, runs, [], [], self._host(), "")
+        found = Calibration(given, one_way, messages, runs, [], [], self._host(), "", copied)
         if len(given) > 1:
             found = replace(found, spread=[self._spread(model, problems[model], found) for model in problems])
             pipelines = {model: uneven_pipeline(problem) for model, problem in problems.items()}
@@ -310,6 +346,12 @@ class Calibrator:
                 costs[rank] += [measured.as_sender, measured.as_receiver]
         lines = [fitted(SIZES, np.concatenate(costs[rank], axis=1), WHILE_COMPUTED) for rank in sorted(costs)]
         return one_way, lines or [Line(0.0, 0.0, 0.0)] * count
+
+    def _copies(self, rank: int) -> Copies:
+        """Between the processor and the GPU of a process."""
+        found = self.workers.run(MeasureCopies(rank, self.samples), limit=self.limit)[rank]
+        assert found is not None
+        return found
 
     def _host(self) -> Host:
         """What issuing costs."""

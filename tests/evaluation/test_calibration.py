@@ -133,7 +133,7 @@ def machine(threads: int) -> ProfiledMachine:
         ({"models": ["mlp"], "profile": "of_two.profile.json"}, "measured with 2 threads, .* `threads=1`"),
         ({"models": [TINY], "profile": "of_one.profile.json"}, "holds no time"),
         ({"cluster": "toys.toml", "processes": 3}, "processes is 3; cluster 'toy2' has 2 devices"),
-        ({"cluster": "cpu_gpu:gpus=1"}, "has CPUs and GPUs; processes measure all on CPUs or all on GPUs"),
+        ({"cluster": "cpu_gpu:gpus=1"}, "'cpu_gpu:gpus=1' has 1 GPU and this machine 0"),
         ({"cluster": "p100:devices=8"}, "has 8 GPUs and this machine"),
         ({"samples": 0}, "samples is 0"),
     ],

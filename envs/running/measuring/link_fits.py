@@ -60,13 +60,12 @@ def calibrated(
     an idle receiver has a message once its link has brought it and its processor has taken it in, so that the latter is
     subtracted from what was measured.
     """
-    latency, bandwidth = cluster.latency.copy(), cluster.bandwidth.copy()
+    links = dict[Pair, Line]()
     for pair, line in one_way.items():
         for source, target in (pair, pair[::-1]):
             inside = messages[target]
-            latency[source, target] = _rounded(max(line.fixed - inside.fixed, 0.0))
-            per_byte = max(line.per_byte - inside.per_byte, ALONE * line.per_byte, 1e-15)
-            bandwidth[source, target] = _rounded(1 / per_byte)
+            per_byte = max(line.per_byte - inside.per_byte, ALONE * line.per_byte)
+            links[source, target] = Line(max(line.fixed - inside.fixed, 0.0), per_byte, line.spread)
     devices = [
         replace(
             device,
@@ -79,7 +78,15 @@ def calibrated(
     if runner:
         pairs = zip(devices, runner, strict=True)
         devices = [replace(device, runner_seconds=_rounded(seconds)) for device, seconds in pairs]
-    return replace(cluster, devices=tuple(devices), latency=latency, bandwidth=bandwidth)
+    return with_links(replace(cluster, devices=tuple(devices)), links)
+
+
+def with_links(cluster: Cluster, links: Mapping[Pair, Line]) -> Cluster:
+    """The cluster with what messages take, by source and destination."""
+    latency, bandwidth = cluster.latency.copy(), cluster.bandwidth.copy()
+    for pair, line in links.items():
+        latency[pair], bandwidth[pair] = _rounded(line.fixed), _rounded(1 / max(line.per_byte, 1e-15))
+    return replace(cluster, latency=latency, bandwidth=bandwidth)
 
 
 def _rounded(value: float) -> float:
