@@ -34,9 +34,8 @@ class Buckets:
     def fill(cls, layout: Layout, gradients: Ints) -> Buckets:
         """Buckets of gradients, (gradients,) ops that are in the order in which the backward pass makes them.
 
-        A bucket is closed as soon as it holds the schedule's bytes, unless the runtime has one for each stage.
+        A bucket is closed as soon as it holds the layout's bytes.
         """
-        most = layout.plan.schedule.bucket_bytes if layout.problem.runtime.overlap else np.inf
         sizes, stages = gradient_bytes(layout, gradients), layout.stage[gradients]
         of, origin, held = np.empty(len(gradients), np.int64), list[int](), list[float]()
         is_open: dict[int, int] = {}  # stage -> its bucket
@@ -49,7 +48,7 @@ class Buckets:
                 held.append(0.0)
             of[index], origin[bucket] = bucket, op
             held[bucket] += size
-            if held[bucket] >= most:
+            if held[bucket] >= layout.bucket_bytes:
                 del is_open[stage]
         last = np.array(origin, np.int64)
         return cls(of, last, layout.stage[last], np.array(held))

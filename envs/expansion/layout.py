@@ -43,6 +43,11 @@ class Layout:
         """How replicas, and shards, sum up: as the plan says or, if it does not, as the problem does."""
         return self.plan.schedule.all_reduce or self.problem.all_reduce
 
+    @property
+    def bucket_bytes(self) -> float:
+        """How many bytes of gradients are summed up together: as the plan says, or all if the runtime waits for all."""
+        return self.plan.schedule.bucket_bytes if self.problem.runtime.overlap else np.inf
+
     @cached_property
     def stage(self) -> Ints:
         """(ops,) the stage of each op."""

@@ -79,7 +79,7 @@ class _GradientSums:
                 bucket.copies.append(tuple(copies[shard] for shard in group))
                 bucket.sums.append(TensorSlice(Source(producer, result), made[group[0]]))
                 bucket.readers += [reader for reader in readers if reader.device in members]
-                if bucket.bytes >= self.layout.plan.schedule.bucket_bytes:
+                if bucket.bytes >= self.layout.bucket_bytes:
                     self._all_reduce(members, self._open.pop(members))
             return
         holdings = [

@@ -14,6 +14,7 @@ from envs.timelines.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.op_graph.subgraph import subgraph
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.envs.expansion.divided_graphs import ITEM, convolutions, mlp
 from tests.envs.expansion.test_collectives import two_servers
 from tests.oracle.toys import toy_cluster
@@ -158,10 +159,13 @@ def test_a_split_of_micro_batches_holds_each_of_them_in_parts() -> None:
 
 @pytest.mark.parametrize("all_reduce", get_args(AllReduce))
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_a_split_by_the_batch_is_timed_as_replicas_are(all_reduce: AllReduce, micro_batches: int) -> None:
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_split_by_the_batch_is_timed_as_replicas_are(
+    all_reduce: AllReduce, micro_batches: int, overlap: bool
+) -> None:
     """On four devices in two servers: the same ring, in the same buckets. Directly, gradients are sent one by one."""
     graph = mlp([16, 16, 16, 16], 32).graph
-    given = Problem(graph, two_servers(2), optimizer="sgd")
+    given = Problem(graph, two_servers(2), optimizer="sgd", runtime=replace(IDEAL, overlap=overlap))
     schedule = Schedule(micro_batches, all_reduce=all_reduce, bucket_bytes=ITEM * 16 * 16 * 2)
     replicas, split = (
         simulate(given, Plan(((0, 1, 2, 3),) * len(graph), None, schedule, split=each))
@@ -171,3 +175,6 @@ def test_a_split_by_the_batch_is_timed_as_replicas_are(all_reduce: AllReduce, mi
     assert split.peak_bytes.max() <= replicas.peak_bytes.max() * (1 + 1e-9) or all_reduce == "direct"
     if all_reduce != "direct":
         assert split.step_seconds == pytest.approx(replicas.step_seconds, rel=1e-12)
+        in_one = replace(schedule, bucket_bytes=float(graph.weights.sum()))
+        alone = simulate(given, Plan(((0, 1, 2, 3),) * len(graph), None, in_one, split=((),) * len(graph)))
+        assert (alone.step_seconds == split.step_seconds) is not overlap
