@@ -7,46 +7,27 @@ large, axis by axis. A note says which it was.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from envs.plans.placer_result import PlacerResult
-from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
 from placers.splits.cuts import MOST_OPERATIONS, SplitAssignment, joint, operations_of_joint, searched
 from placers.splits.layer_costs import least_of_layers
-from placers.splits.mesh import prices_of_links
-from placers.splits.options import SplitRules, Splitting
-from placers.splits.plan_of_cuts import place_cuts
-from placers.splits.pricing import Pricing
+from placers.splits.options import Splitting
+from placers.splits.plan_of_cuts import CutsPlacer
+from placers.splits.pricing import Prices, Pricing
 
 BY_REQUEST = True  # it goes by what a paper knows, and takes seconds on large models
 
 
 @dataclass(frozen=True)
-class OptCNN(Named):
+class OptCNN(CutsPlacer):
     """Cuts along all axes at once, of least seconds."""
 
-    divides_batch: ClassVar[bool] = True
-
-    devices: int = 0
-    """How many devices, the first ones; 0 for all. CPUs are used only if there is nothing else."""
-
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """Without any simulation, within the memory of the smallest device if the search finds a way.
-
-        All on one device if nothing can be divided, which a note says. Raises InputError for more devices than there
-        are, and for graphs in which too many choices depend on each other.
-        """
-
-        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[SplitAssignment, str]:
-            prices = prices_of_links(problem.cluster, devices, splitting.mesh)
-            cuts, how = _searched(Pricing(splitting, prices), limit)
-            return cuts, f" by {how}, estimated to take {cuts.cost:.6g} s"
-
-        return place_cuts(self, problem, self.devices, search, rules=SplitRules(), seed=seed, budget=budget)
+    def search(self, splitting: Splitting, links: Prices, limit: float) -> tuple[SplitAssignment, str]:
+        """Of least seconds, over all axes at once where that can be."""
+        cuts, how = _searched(Pricing(splitting, links), limit)
+        return cuts, f" by {how}, estimated to take {cuts.cost:.6g} s"
 
 
 build = OptCNN
