@@ -1,9 +1,8 @@
 """Pipelines: an order of the units of a graph whose blocks can be stages, none of which waits for a later one."""
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from graphs.algorithms.components import strong_components
 from graphs.algorithms.order import ready_first
 from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph import Ints, Phase
@@ -20,12 +19,10 @@ def pipeline_positions(problem: Problem, rank: Ints) -> Ints:
     phase, between = graph.phase[graph.edges], graph.units[graph.edges]
     forward, backward = ((phase == each).all(axis=1) for each in (Phase.FORWARD, Phase.BACKWARD))
     edges = np.concatenate([between[forward], between[backward, ::-1]])
-    units = graph.num_units
-    adjacency = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(units, units))
-    count, label = connected_components(adjacency, connection="strong")
-    first = np.full(count, np.iinfo(np.int64).max)
+    label = strong_components(edges, graph.num_units)
+    first = np.full(int(label.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, label, rank)
-    pairs = distinct_pairs(label[edges].astype(np.int64))[0]
+    pairs = distinct_pairs(label[edges])[0]
     order = ready_first(pairs[pairs[:, 0] != pairs[:, 1]], first)
     positions: Ints = np.argsort(order)[label]
     return positions

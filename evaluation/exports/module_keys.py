@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from envs.costs.costs import costs_of
@@ -22,6 +20,7 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY
 from envs.plans.stages import Devices, stages_of
 from evaluation.exports.written import Written
+from graphs.algorithms.components import strong_components
 from graphs.algorithms.order import topological_order
 from graphs.algorithms.pairs import distinct_pairs
 from graphs.foundation.errors import InputError, listed
@@ -212,9 +211,7 @@ def _most(problem: Problem, plan: Plan, modules: WholeModules, place: Ints) -> I
 def _without_circles(modules: WholeModules, together: Ints) -> Ints:
     """(ops + keys,) numbers as `together`; what feeds each other in a circle is one: it must be in the same stage."""
     edges, count = distinct_pairs(together[modules.data_edges])[0], int(together.max()) + 1
-    matrix = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(count, count))
-    circles: Ints = connected_components(matrix, directed=True, connection="strong")[1].astype(np.int64)
-    return circles[together]
+    return strong_components(edges, count)[together]
 
 
 def _no_earlier(stage: Ints, edges: Ints) -> Ints:

@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+
+from graphs.algorithms.components import strong_components
 
 Ints = NDArray[np.int64]
 
@@ -22,9 +22,7 @@ def is_acyclic(edges: Ints, nodes: int) -> bool:
     """Whether no cycle is among the edges, (edges, 2): no edge to itself, and each node its own strong component."""
     if (edges[:, 0] == edges[:, 1]).any():
         return False
-    matrix = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
-    components, _ = connected_components(matrix, directed=True, connection="strong")
-    return bool(components == nodes)
+    return bool(strong_components(edges, nodes).max(initial=-1) == nodes - 1)
 
 
 def levels(edges: Ints, nodes: int, *, from_sources: bool = True) -> Ints:

@@ -19,8 +19,8 @@ from itertools import pairwise
 from math import gcd
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+
+from graphs.algorithms.components import connected_components
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]  # axes on both sides of a reshape, outermost first
 
@@ -76,7 +76,7 @@ class Factors:
 def factors_of(axes: Axes) -> Factors:
     """The factors that all linked axes and all groups can agree upon, groups in their order."""
     sizes = axes.sizes
-    component = _components(axes.linked, len(sizes))
+    component = connected_components(np.array(axes.linked, np.int64).reshape(-1, 2), len(sizes)).tolist()
     unit, parted = _units(axes, component)
     strides: list[set[int]] = [{unit[c]} if parted[c] and unit[c] > 1 else set() for c in range(len(unit))]
     groups = list(dict.fromkeys(_by_component(group, component, sizes) for group in axes.groups))
@@ -95,13 +95,6 @@ def factors_of(axes: Axes) -> Factors:
                 changed |= not own <= strides[c]
                 strides[c] |= own
     return Factors(component, [tuple(sorted(each, reverse=True)) for each in strides], sizes)
-
-
-def _components(linked: Sequence[tuple[int, int]], count: int) -> list[int]:
-    one, other = np.array(linked, np.int64).reshape(-1, 2).T
-    graph = coo_array((np.ones(len(one), np.int8), (one, other)), shape=(count, count))
-    found: list[int] = connected_components(graph, directed=False)[1].tolist()
-    return found
 
 
 def _units(axes: Axes, component: Sequence[int]) -> tuple[list[int], list[bool]]:

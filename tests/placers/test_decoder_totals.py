@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -12,14 +11,12 @@ from hypothesis import strategies as st
 
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Ints
 from graphs.problem import Problem
 from graphs.runtime import IDEAL
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.policy import SequentialPolicy
-from placers.learned.sequential.totals import components
 from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
@@ -35,19 +32,6 @@ def signed_log(value: float) -> float:
 
 def two_chains(order: str = "longest_path") -> Problem:
     return Problem(TWO_CHAINS, toy_cluster(2), runtime=IDEAL.with_knobs(order=order))
-
-
-@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 1000))
-def test_components_are_those_of_networkx_numbered_by_their_first_units(units: int, edges: int, seed: int) -> None:
-    pairs: Ints = np.random.default_rng(seed).integers(0, units, (edges, 2))
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(units))
-    graph.add_edges_from(pairs.tolist())
-    found = components(pairs, units)
-    assert {frozenset(np.flatnonzero(found == one).tolist()) for one in set(found.tolist())} == {
-        frozenset(each) for each in nx.connected_components(graph)
-    }
-    assert np.unique(found, return_index=True)[1].tolist() == sorted(np.unique(found, return_index=True)[1].tolist())
 
 
 def test_components_of_two_chains() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from envs.simulation.held_memory import HeldMemory
+from graphs.algorithms.components import connected_components
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.runtime import LONGEST_PATH
@@ -39,7 +38,7 @@ class Totals(NamedTuple):
         The latter are 0 within a device; the scale is the lower bound of the step in seconds.
         """
         units, alone = problem.units, unit_seconds.sum(axis=0)
-        component = components(units.edges, len(units))
+        component = connected_components(units.edges, len(units))
         either_way = np.minimum(per_byte, per_byte.T) + np.where(np.eye(len(alone), dtype=np.bool_), np.inf, 0.0)
         return cls(
             component=component,
@@ -54,12 +53,3 @@ class Totals(NamedTuple):
                 np.log(len(problem.graph) / max(len(units), 1)) / 4,
             ), axis=1),
         )  # fmt: skip
-
-
-def components(edges: Ints, units: int) -> Ints:
-    """(units,) the component of each unit that (edges, 2) pairs join, numbered by their first units."""
-    joined = coo_array((np.ones(len(edges)), edges.T), shape=(units, units))
-    labels = connected_components(joined, directed=False)[1]
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    numbers: Ints = np.argsort(np.argsort(first))[inverse].astype(np.int64)
-    return numbers

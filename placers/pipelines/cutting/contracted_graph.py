@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from envs.costs.costs import Costs
 from envs.simulation.device_loads import Moved
+from graphs.algorithms.components import strong_components
 from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
@@ -41,8 +40,7 @@ class ContractedGraph:
         """The contracted graph of a problem, where units of one label, (units,), are one node from the start."""
         label = np.arange(problem.graph.num_units) if label is None else label
         edges, count = _forward_edges(problem, label), int(label.max(initial=-1)) + 1
-        adjacency = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
-        label = connected_components(adjacency, connection="strong")[1].astype(np.int64)[label]  # cycles are one
+        label = strong_components(edges, count)[label]  # cycles are one
         label = np.unique(_with_free_ones_joined(problem, costs, label), return_inverse=True)[1].astype(np.int64)
         of_op = label[problem.graph.units]
         seconds = np.zeros((int(label.max(initial=-1)) + 1, len(problem.cluster)))
