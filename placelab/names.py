@@ -1,7 +1,5 @@
 """The names of placelab, read from `__init__.pyi`: type checkers and Python find the same, listed once."""
 
-from __future__ import annotations
-
 import ast
 from importlib import import_module
 from pathlib import Path

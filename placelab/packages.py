@@ -1,7 +1,5 @@
 """The packages that placelab is made of: their names are common, and another folder on the path may hide them."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line: each of its verbs is a function of `placelab`."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 from collections.abc import Callable

@@ -5,8 +5,6 @@ must need less than the memory of the smallest device. Gradients, which GPipe su
 the published system everything is sent through the host; here it takes the links of the cluster, at their mean speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ estimate is said in the notes. If it is known how many samples a step has, repli
 else they need not, as in the paper's plans.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal

@@ -6,8 +6,6 @@ off their sums, too. Where a device's part of the batch does not fit, it is run 
 gradients are accumulated. All devices are used that the samples divide among, though fewer may be faster.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 

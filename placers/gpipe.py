@@ -11,8 +11,6 @@ so that on servers the sum of the gradients stays inside a server, and only what
 DAPPLE's plans of eight and eight devices on two servers (Fan et al. 2021, table V).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal

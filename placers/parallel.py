@@ -10,8 +10,6 @@ follows the last one with that. Inside of a stage, columns and rows of weights a
 (`placers.splits.column_row`); each shard does all else in whole. Ops run in the order of the program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

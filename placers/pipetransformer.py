@@ -6,8 +6,6 @@ froze. All devices have pipelines, which are replicas and sum up their gradients
 frozen layers are spread over the pipeline like all others.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -8,8 +8,6 @@ PipeDream, these with a flush; and, if the graph says what its ops compute, with
 parallelism, and with stages that are divided inside. The best of all is the result; a note says which it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -4,8 +4,6 @@ Other programs share caches, memory and power with what is measured, so that eve
 by tens of percent. What takes equally long at all times shows it, if it is timed before, after and in between.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Unless a cost model is named, what a graph knows decides which one times it: mea
 them and no FLOPs, and otherwise the roofline model. A graph that has both is refused.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 

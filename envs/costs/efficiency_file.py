@@ -24,8 +24,6 @@ kind ("aten.mm.grad", "aten.mm.grad_weight") are of its class unless they are li
 A device is taken for the GPU of these whose data sheet is nearest to its own numbers (`envs/costs/nearest_gpu.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

@@ -15,8 +15,6 @@ aten/src/ATen/native/cuda/PersistentSoftmax.cuh keeps up to 1024 in registers).
 them; kernels skip the blocks that nothing is seen of, nearly half of them (Dao, "FlashAttention-2", ICLR 2024).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import reduce
 

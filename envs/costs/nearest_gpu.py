@@ -1,7 +1,5 @@
 """Nearest GPU: which GPU that was measured stands for a device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 

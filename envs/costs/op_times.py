@@ -1,7 +1,5 @@
 """Known times of ops, collected for a problem: what `recorded` and `profiled` have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

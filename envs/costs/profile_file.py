@@ -3,8 +3,6 @@
 Each distinct op is there once, with its time and the ops of each profiled graph that are like it.
 """
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Annotated, Literal

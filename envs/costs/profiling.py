@@ -1,7 +1,5 @@
 """Profiling: the distinct ops of a captured graph are run on this machine, and a file keeps how long they take."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable

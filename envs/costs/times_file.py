@@ -10,8 +10,6 @@ capture` writes them), or about all ops of its kind. Seconds are by the kind of 
 which counts first. The most specific entry that knows the device is used.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -12,8 +12,6 @@ On a GPU it is what the device takes from one op to the next, when the host is f
 takes to issue ops is no part of it. Each call reads tensors of its own, more than the second-level cache holds.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

@@ -8,8 +8,6 @@ the end of its backward pass, as of the root of PyTorch's FullyShardedDataParall
                           block 0    block 1             two groups are there at a time
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ is sent. The first op of a pass takes that much longer, and all others of the pa
     without   |a b c|         with   |··a b c|         a is the op of the pass with the least priority number
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.costs.costs import costs_of

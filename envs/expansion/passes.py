@@ -8,8 +8,6 @@ An op that is computed again belongs to the backward pass, or to its first part.
 its backward pass, or to the second part, unless they wait for other devices.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.expansion.deadlock import check_ends

@@ -9,8 +9,6 @@ Parts are stages, or blocks of layers (`envs.plans.blocks`).
 Ops that take no time and read nothing are inputs of the step: they are kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -7,8 +7,6 @@ the engine says of the whole plan. Single devices, data parallelism, the plans o
 V-shaped pipelines are among the plans that can be made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack, get_args

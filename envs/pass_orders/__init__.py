@@ -11,8 +11,6 @@ Where replicas of a stage take micro-batches in turns, and ranks have one stage 
 order, and the passes of the first one are dealt out to all of them (`envs.expansion.pass_lists`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol

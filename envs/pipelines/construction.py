@@ -9,8 +9,6 @@ the order of passes (`envs.pipelines.shapes`); from then on no devices are asked
 can always be completed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

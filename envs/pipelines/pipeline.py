@@ -10,8 +10,6 @@ several shards, which divide the ops of the stage (tensor parallelism), as devic
     mesh              (2, 2, 2)                              the first axis divides the batch, the others as is found
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 

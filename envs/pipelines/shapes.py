@@ -7,8 +7,6 @@
 A rank is one device, or several that are replicas.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple

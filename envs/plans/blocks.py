@@ -7,8 +7,6 @@ such as embedding and head, keeps what it makes.
     backward    head.grad   block 1 again   block 1.grad   block 0 again   block 0.grad   embedding.grad
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.plans.schedule import Schedule

@@ -1,7 +1,5 @@
 """Validation of a plan: each check raises one sentence that names the op or the stage, and the remedy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.plans.blocks import check_blocks

@@ -9,8 +9,6 @@ stage for a micro-batch, B the backward pass.
 What a schedule means for each op is written by `envs.expansion`; the orders of passes are in `envs.pass_orders`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

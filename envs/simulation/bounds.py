@@ -1,7 +1,5 @@
 """Lower bounds: seconds that no placement of a problem, or no plan of a kind, can beat, whichever the order."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.costs.costs import Costs, costs_of

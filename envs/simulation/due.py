@@ -1,7 +1,5 @@
 """What resources do that run no task, and which of them may start one at this instant."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index

@@ -18,8 +18,6 @@ With a host, a device waits as for the end of a hold until its next op has been 
 linked by `next`. It is passed from step to step, which is faster than a field of the run.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, static_bytes

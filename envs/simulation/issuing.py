@@ -25,8 +25,6 @@ before it issues an op of another phase than the last one, until that has ended 
 forward pass then takes it `Host.fetch` longer.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index

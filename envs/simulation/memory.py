@@ -1,7 +1,5 @@
 """The memory that tensors take while the engine runs: rule 6 of the simulator."""
 
-from __future__ import annotations
-
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined
 from envs.simulation.run import ALLOCATED, TENSORS, Run

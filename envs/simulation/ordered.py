@@ -1,7 +1,5 @@
 """Timing plans that each have an order of their own."""
 
-from __future__ import annotations
-
 from envs.simulation.blueprint import Blueprint, Indices
 from envs.simulation.compiled import compiled
 from envs.simulation.engine import time_placements

@@ -5,8 +5,6 @@ its end, and otherwise a pairing heap (Fredman, Sedgewick, Sleator & Tarjan 1986
 urgent than its parent. Its links are in the records of the tasks.
 """
 
-from __future__ import annotations
-
 from envs.simulation.blueprint import NONE, Blueprint, Index, Record, Records
 from envs.simulation.compiled import inlined, subroutine
 

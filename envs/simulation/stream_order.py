@@ -6,8 +6,6 @@ backward pass of a copy is a copy; that of a sum after the last node that adds t
 carries, and its second end is its side stream.
 """
 
-from __future__ import annotations
-
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.run import CONTENDED, COPIES, TASKS, Run

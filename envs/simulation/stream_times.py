@@ -8,8 +8,6 @@ that finds its channel taken by others than those of its streams is timed as if 
 from there on, which may be enough to give the run up; otherwise the engine runs what was issued.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index, Record

@@ -20,8 +20,6 @@ and goes on; and at the destination only what reads it waits.
 An op that takes no time is in no stream: it ends as soon as what it reads is there.
 """
 
-from __future__ import annotations
-
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.due import HELD, IDLE, make_due, make_ready

@@ -10,8 +10,6 @@ python -m evaluation.benchmark write-best FOLDER  # the best known plans as plan
 python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

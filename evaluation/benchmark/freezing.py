@@ -1,7 +1,5 @@
 """Freezing: the problems of the suites are captured, and written as files; or captured again, to see what differs."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ Results go to stdout, everything else to stderr. Exit code 0: fine; 2: wrong use
 devices' memory; 130: interrupted.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import json as json_format

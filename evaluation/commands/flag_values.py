@@ -3,8 +3,6 @@
 Both must be quick: names are read from folders, and nothing that they name is imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

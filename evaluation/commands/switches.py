@@ -1,7 +1,5 @@
 """Switches that several verbs have in addition to their own keywords: each is a context that the verb runs inside."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What `--help` says in addition to docstrings, and what `placelab` alone says: examples, and names that flags take."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 

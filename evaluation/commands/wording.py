@@ -1,7 +1,5 @@
 """Messages that name keywords, as Python has them, name flags on the command line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 

@@ -4,8 +4,6 @@ There is one for each device. Of processors and GPUs together it is one for each
 to the processor itself: what runs a plan on both is one process.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The folder of a run in processes, with the files that folders of trainings have, and the plan and both steps."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

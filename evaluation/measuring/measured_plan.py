@@ -1,7 +1,5 @@
 """MeasuredPlan: a plan that was run, next to its simulation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path

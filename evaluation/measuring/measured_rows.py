@@ -1,7 +1,5 @@
 """A simulated step next to the same step as it was measured: by device, by kind of op and by link."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A simulated step next to the measured one, as the terminal shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType

@@ -1,7 +1,5 @@
 """Progress of long work on stderr: a bar on a terminal, and elsewhere, as in a log file, a line now and then."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

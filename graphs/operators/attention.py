@@ -4,8 +4,6 @@ What the scores are summed and normalised over is not divided: s, and the width 
 share one of keys and values; they stay together. Each part drops scores of its own.
 """
 
-from __future__ import annotations
-
 from graphs.notation.affine import variable
 from graphs.notation.operator import Operator, tensor
 from graphs.notation.signatures import Signature

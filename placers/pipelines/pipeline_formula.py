@@ -4,8 +4,6 @@ Seconds of stages, of what they send and of sums of gradients, micro-batches in 
 given stages on given devices; `placers.pipelines.cuts` says what a step takes of them, and where stages are best cut.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

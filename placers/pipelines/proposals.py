@@ -3,8 +3,6 @@
 The best sequences are changed, too, as long as that makes them better: a device moves to another stage, and the like.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

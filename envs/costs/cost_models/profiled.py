@@ -1,7 +1,5 @@
 """Profiled: an op takes as long as it took when it was run alone on a real device (`placelab profile`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

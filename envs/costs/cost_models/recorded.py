@@ -1,7 +1,5 @@
 """Recorded: an op takes as long as a file says, by its name or its kind, on each kind of device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

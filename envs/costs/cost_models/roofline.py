@@ -1,7 +1,5 @@
 """Roofline: an op takes as long as its arithmetic or its memory traffic, whichever is longer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

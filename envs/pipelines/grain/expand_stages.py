@@ -1,7 +1,5 @@
 """A plan at the grain of stages (`envs.pipelines.grain.stage_grain`), its divided stages by their first shards."""
 
-from __future__ import annotations
-
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout

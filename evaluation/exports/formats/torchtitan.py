@@ -4,8 +4,6 @@ Stages go to one rank after the other, over and over again; with its schedules Z
 and back. Source: pipeline_module_split in torchtitan/distributed/pipeline_parallel.py of pytorch/torchtitan.
 """
 
-from __future__ import annotations
-
 import json
 
 from evaluation.exports.module_keys import ModuleKeys

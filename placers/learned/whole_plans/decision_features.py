@@ -4,8 +4,6 @@ Rows begin with what is the same for all actions: the problem (`context`) and wh
 ratios, shares and flags, within a few units of zero, whatever the model and the cluster.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
