@@ -7,7 +7,7 @@ import numpy as np
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY
+from envs.plans.schedule import AS_READY, WHOLE_BATCH
 from envs.plans.stages import stages_of
 from graphs.problem import Problem
 
@@ -15,11 +15,12 @@ from graphs.problem import Problem
 def as_pipeline(problem: Problem, layers: Layers, plan: Plan) -> LayerPipeline | None:
     """A plan as a pipeline of layers, its cuts moved to the nearest end of a layer.
 
-    None if its stages are no chain, or if its ops are divided by their indices or weights held in parts.
+    None if its stages are no chain, or if it says what a pipeline of layers cannot: ops divided by their indices,
+    weights held in parts, and stages that are computed again otherwise than as a whole once a gradient has arrived.
     """
-    if plan.split or plan.schedule.zero:
-        return None
     graph, schedule = problem.graph, plan.schedule
+    if plan.split or schedule.zero or (schedule.recompute and schedule.recompute_at != WHOLE_BATCH.recompute_at):
+        return None
     stage = stages_of(graph, plan.devices, schedule.stages)
     devices = {int(number): several for number, several in zip(stage, plan.devices, strict=True)}
     of_unit = np.zeros(graph.num_units, np.int64)
