@@ -73,16 +73,15 @@ def default_runtime(graph: OpGraph, cluster: Cluster) -> Runtime:
     return process_runtime(cluster) if cluster.is_cpu.all() else loop_runtime(graph, cluster)
 
 
-def loop_runtime(graph: OpGraph, cluster: Cluster, *, defer: bool = False) -> Runtime:
-    """That of the user's own loop; with `defer` gradients of weights wait.
+def loop_runtime(graph: OpGraph, cluster: Cluster) -> Runtime:
+    """That of the user's own loop.
 
     There is no host where a CPU is, which runs an op in the thread that issues it, nor for a graph with measured times:
     its ops are layers, or whatever else was measured, and not what PyTorch issues.
     """
     measured = np.array([graph.measured_seconds, *graph.measured_on.values()])
     has_host = np.isnan(measured).all() and not cluster.is_cpu.any()
-    found = runtime_of("parallelize" if has_host else "parallelize:host=none")
-    return found.with_knobs(defer=str(defer).lower())
+    return runtime_of("parallelize" if has_host else "parallelize:host=none")
 
 
 def process_runtime(cluster: Cluster) -> Runtime:

@@ -1,17 +1,28 @@
 """Copies: a tensor goes to another place, its gradient comes back, and both can be counted.
 
 Between places that one device stands for a copy is a clone, so that what crosses is the same, and is counted the same,
-as between devices.
+as between devices. Between accelerators it may run in side streams (`side_streams`). Then the gradient comes back in
+two nodes of autograd's graph:
+
+    x on 0       ── departure, on 0 ── copy, on 1 ──     y on 1
+    gradient     ── waits for it    ── sends it   ──     gradient
+
+The first says that it was made together with x, so that it is issued right before what reads the gradient: all else
+that its device is to compute first is issued before, and does not wait.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from envs.placed_models.places import Places
+from envs.placed_models.side_streams import Sent, SideStreams
 from graphs.op_graph import Call
 
 
@@ -35,45 +46,130 @@ class Copy:
     call: Call | None  # whose output it is, or the gradient of whose output
 
 
+class _Way(NamedTuple):
+    """From where to where a tensor goes, and what it is."""
+
+    source: int
+    destination: int
+    of: CopyOf
+    call: Call | None
+
+    @property
+    def back(self) -> _Way:
+        """That of its gradient."""
+        return _Way(self.destination, self.source, CopyOf.GRADIENT, self.call)
+
+
 class Copier:
     """Makes copies between places."""
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
+    def __init__(self, places: Places, side: SideStreams | None = None) -> None:
+        """`side` has the streams of copies between accelerators; without it they are barriers of both."""
+        self.places, self.side = places, side
         self.made: list[Copy] | None = None  # since they are counted
 
     def copy(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The tensor in another place; its gradient will be copied back to where it came from."""
+        way, returned = _Way(source, destination, of, call), None
         if torch._C._are_functorch_transforms_active():  # in which copies have a gradient of their own, uncounted
-            return self.moved(tensor, source, destination, of, call)
-        copied: Tensor = _Copied.apply(tensor, self, source, destination, of, call)  # type: ignore[no-untyped-call]
-        return copied
+            return self.moved(tensor, *way)
+        has_gradient = torch.is_grad_enabled() and tensor.requires_grad
+        if has_gradient and self.side is not None and self.side.join(source, destination):
+            returned = _Returned()
+            tensor = _departed(tensor, self.side, returned)
+        return _apply(_Copied, tensor, self, way, returned)
 
     def moved(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The data alone."""
-        if self.made is not None:
-            self.made.append(Copy(of, source, destination, _size(tensor), call))
+        way = _Way(source, destination, of, call)
+        if self._runs_aside(tensor, way):
+            assert self.side is not None
+            return self.side.receive(self._sent(tensor, way))
+        self._count(tensor, way)
         device = self.places.devices[destination]
         if tensor.device == device:
             return tensor.clone()
         # whoever reads from a processor's memory does not wait for the copy
         return tensor.to(device, non_blocking=device.type != "cpu")
 
+    def settle(self, place: int) -> None:
+        """Let what a place computes from now on wait until no copy of its tensors is under way.
 
-class _Copied(torch.autograd.Function):
+        Called before one may be changed in place.
+        """
+        if self.side is not None:
+            self.side.settle(place)
+
+    def settle_all(self) -> None:
+        """The same of all places."""
+        if self.side is not None:
+            self.side.settle_all()
+
+    def _runs_aside(self, tensor: Tensor, way: _Way) -> bool:
+        return self.side is not None and tensor.layout is torch.strided and self.side.join(*way[:2])
+
+    def _sent(self, tensor: Tensor, way: _Way) -> Sent:
+        assert self.side is not None
+        self._count(tensor, way)
+        return self.side.send(tensor, *way[:2])
+
+    def _count(self, tensor: Tensor, way: _Way) -> None:
+        if self.made is not None:
+            self.made.append(Copy(way.of, way.source, way.destination, _size(tensor), way.call))
+
+
+# Gradients that have been sent, by the backward pass that did: each is received by the node after the one that sent it.
+_Returned = dict[int, Sent]
+
+
+class _Copied(Function):
     @staticmethod
-    def forward(
-        ctx: Any, tensor: Tensor, copier: Copier, source: int, destination: int, of: CopyOf, call: Call | None
-    ) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, copier: Copier, way: _Way, returned: _Returned | None) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.copier, ctx.back = copier, (destination, source, CopyOf.GRADIENT, call)
-        return copier.moved(tensor, source, destination, of, call)
+        ctx.copier, ctx.back, ctx.returned = copier, way.back, returned
+        return copier.moved(tensor, *way)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         [gradient] = gradients
-        back = None if gradient is None else ctx.copier.copy(gradient, *ctx.back)
-        return back, None, None, None, None, None
+        copier, back, returned = ctx.copier, ctx.back, ctx.returned
+        if gradient is None:
+            return None, None, None, None
+        if returned is None or torch.is_grad_enabled() or not copier._runs_aside(gradient, back):
+            return copier.copy(gradient, *back), None, None, None
+        sent = returned[torch._C._current_graph_task_id()] = copier._sent(gradient, back)
+        copier.side.refer(gradient, sent.event)
+        return None, None, None, None
+
+
+class _Departed(Function):
+    """The tensor itself; where its gradient comes back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, side: SideStreams, returned: _Returned) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.side, ctx.returned = side, returned
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        [gradient] = gradients
+        sent = ctx.returned.pop(torch._C._current_graph_task_id(), None)
+        return gradient if sent is None else ctx.side.receive(sent), None, None
+
+
+def _departed(tensor: Tensor, side: SideStreams, returned: _Returned) -> Tensor:
+    made_by = tensor.grad_fn
+    departed = _apply(_Departed, tensor, side, returned)
+    if made_by is not None and departed.grad_fn is not None:
+        departed.grad_fn._set_sequence_nr(made_by._sequence_nr())  # type: ignore[attr-defined]
+    return departed
+
+
+def _apply(function: type[Function], *args: Any) -> Tensor:
+    """As `function.apply` where no function transform is active, in half of the time."""
+    made: Tensor = super(Function, function).apply(*args)  # type: ignore[misc]
+    return made
 
 
 def _size(tensor: Tensor) -> int:

@@ -54,6 +54,7 @@ class Decision:
     place: int = EVERYWHERE
     brings: bool = False  # whether a tensor was copied for it
     made: tuple[Made, ...] = ()
+    writes: bool = False  # whether it changes a tensor in place
     changes: bool = False  # whether it makes of its first argument an output of its own
     is_needed: bool = False  # whether what it made, or changed, was copied for another call
 

@@ -86,7 +86,7 @@ class KnownTensors:
         if view is not None and tensor.requires_grad and not view.with_gradient:
             view = None  # it has been given a gradient of its own, by an autograd function or as a leaf
         copy, version = known.copies.get(place, (None, 0))
-        if copy is not None and version == _version(tensor) and (copy.requires_grad or not with_gradient):
+        if copy is not None and version == version_of(tensor) and (copy.requires_grad or not with_gradient):
             return copy
         if view is not None:
             with torch.set_grad_enabled(with_gradient):
@@ -95,7 +95,7 @@ class KnownTensors:
             copy = self._copier.copy(tensor, known.place, place, known.of, known.call)
         self._known[copy] = Known(place, known.of, known.call)
         self._known[tensor] = known
-        known.copies[place] = copy, _version(tensor)
+        known.copies[place] = copy, version_of(tensor)
         return copy
 
     def _again(self, view: View, place: int) -> Tensor:
@@ -132,7 +132,7 @@ class KnownTensors:
         def put(tensor: Tensor) -> Tensor:
             there = self.at(tensor, at)
             if there is not tensor:
-                copied.append(Brought(tensor, there, _version(there)))
+                copied.append(Brought(tensor, there, version_of(there)))
             return there
 
         return mapped(arguments, put)
@@ -144,7 +144,7 @@ class KnownTensors:
         """
         has_changed = False
         for original, there, version in copied:
-            if _version(there) == version:
+            if version_of(there) == version:
                 continue
             has_changed = True
             known, back = self.of(original), there
@@ -152,7 +152,7 @@ class KnownTensors:
                 back = self._copier.copy(there, at, known.place, known.of, known.call)
             with torch.set_grad_enabled(torch.is_grad_enabled() and (original.requires_grad or there.requires_grad)):
                 original.copy_(back)
-            known.copies = {at: (there, _version(original))}
+            known.copies = {at: (there, version_of(original))}
         return has_changed
 
     def note(self, made: Made, tensor: Tensor, decision: Decision, view: View | None = None) -> None:
@@ -166,6 +166,6 @@ class KnownTensors:
         known.makers.append(decision)
 
 
-def _version(tensor: Tensor) -> int:
+def version_of(tensor: Tensor) -> int:
     """How often the memory of a tensor has been changed in place."""
     return 0 if tensor.is_inference() else tensor._version

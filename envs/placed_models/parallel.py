@@ -20,6 +20,7 @@ from envs.placed_models.decisions import Decisions
 from envs.placed_models.placed_calls import PlacedCalls
 from envs.placed_models.places import DeviceLike, Places, given_devices
 from envs.placed_models.recomputation import Resume, remembered_regions
+from envs.placed_models.side_streams import SideStreams
 from envs.plans.plan import Plan
 from graphs.capture.function_calls import ModulePath
 from graphs.foundation.errors import InputError, listed
@@ -49,8 +50,9 @@ def run_by_plan(
 ) -> Model:
     """The model, from now on run by a plan whose calls are on one device each (`call_placement.on_calls`).
 
-    Its parameters and buffers are moved. Raises InputError for devices that are not those of the plan, for a model that
-    the problem's graph is not of, for one that is run by a plan already, and if PyTorch lacks what is needed.
+    Copies between accelerators have side streams if the problem's runtime says so. Parameters and buffers are moved.
+    Raises InputError for devices that are not those of the plan, for a model that the problem's graph is not of, for
+    one that is run by a plan already, and if PyTorch lacks what is needed.
     """
     check_names(PARALLELIZE)
     if isinstance(vars(model).get("forward"), PlacedForward):
@@ -59,7 +61,8 @@ def run_by_plan(
     places = Places(given_devices(devices, problem.cluster))
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
-    model.forward = PlacedForward(model, placement, Copier(places), defer_weight_gradients)
+    side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
+    model.forward = PlacedForward(model, placement, Copier(places, side), defer_weight_gradients)
     said = set[str]()
     for path, part in model.named_modules():
         if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):
@@ -122,6 +125,7 @@ class PlacedForward:
         with self._running("", Counter(), self._decisions) as calls:
             returned = self._forward(*args, **kwargs)
         returned = calls.outputs(returned)
+        self.copier.settle_all()
         self._name(calls.unknown)
         return returned
 
@@ -135,7 +139,7 @@ class PlacedForward:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlacedForward:
         """For a copy of the model, on the same devices."""
-        copier = Copier(self.copier.places)
+        copier = Copier(self.copier.places, self.copier.side)
         copied = PlacedForward.__new__(PlacedForward)
         memo[id(self)] = copied
         copied.__init__(deepcopy(self._model, memo), self._placement, copier, self._defers)  # type: ignore[misc]
@@ -160,6 +164,7 @@ class PlacedForward:
                 with remembered_regions(resume, self.copier.places.devices), calls:
                     yield calls
             finally:
+                self.copier.settle_all()
                 _entered().pop()
 
     def _name(self, unknown: Mapping[Call, int]) -> None:

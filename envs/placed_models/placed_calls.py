@@ -37,7 +37,7 @@ from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, CopyOf
 from envs.placed_models.decisions import Decision, Decisions, Made
 from envs.placed_models.in_place import changed_argument
-from envs.placed_models.known_tensors import Brought, KnownTensors, View
+from envs.placed_models.known_tensors import Brought, KnownTensors, View, version_of
 from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.weight_gradients import deferred
 from graphs.capture.function_calls import FunctionCalls
@@ -95,6 +95,8 @@ class PlacedCalls(FunctionCalls):
         decision = self._next(func, args, kwargs)
         if not decision.repeats:
             return self.run(decision.call, func, args, kwargs)
+        if decision.writes:
+            self._copier.settle(decision.place)
         if decision.brings:
             return self._repeated(decision, func, args, kwargs)
         out = self._called(func, args, kwargs) if self._defers else func(*args, **kwargs)
@@ -145,6 +147,8 @@ class PlacedCalls(FunctionCalls):
         makes_new = place is not None and _is_new(function)
         if at != EVERYWHERE and not makes_new:
             args, kwargs = self._tensors.brought((args, kwargs), at, copied)
+        self._copier.settle(at)  # whatever it changes
+        versions = [version_of(tensor) for tensor in tensors_of((args, kwargs))]
         is_plain = given != [] and not makes_new and kwargs.get("device") is None
         if place is not None and (makes_new or kwargs.get("device") is not None):
             kwargs = kwargs | {"device": self._copier.places.devices[at]}
@@ -153,6 +157,8 @@ class PlacedCalls(FunctionCalls):
                 out = function(*args, **kwargs)
         else:
             out = self._called(function, args, kwargs)
+        if self.within is None:
+            self._last.writes = versions != [version_of(tensor) for tensor in tensors_of((args, kwargs))]
         is_plain &= not self._tensors.write_back(copied, at)
         changes = changed is not None and place is not None
         if changed is not None and changes:
@@ -180,6 +186,7 @@ class PlacedCalls(FunctionCalls):
             self._tensors.need(given)
             if is_moved:
                 args, kwargs = self._tensors.brought((args, kwargs), at, copied)
+        self._copier.settle(at)
         self._of_function = at if is_moved else None
         out = super().apply(call, function, args, kwargs)
         with torch._C.DisableTorchFunction():

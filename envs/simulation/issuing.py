@@ -31,7 +31,7 @@ from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.queues import pop, push
 from envs.simulation.run import TASKS, Run
-from envs.simulation.stream_order import clear_streams, give_to_copy, issue_copies, issue_in_stream
+from envs.simulation.stream_order import clear_streams, give_to_copy, issue_gradients, issue_in_stream
 from graphs.op_graph import Phase
 
 FORWARD, BACKWARD = int(Phase.FORWARD), int(Phase.BACKWARD)
@@ -128,9 +128,7 @@ def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
             _issue_by_autograd(blueprint, run, place, end)
         else:
             for each in range(place, end):
-                op = run.order[each]
-                if _issue(blueprint, run, op, each, 0) and blueprint.side != NONE:
-                    issue_copies(blueprint, run, op, op)
+                _issue(blueprint, run, run.order[each], each, 0)
                 if blueprint.streams and run.step[0] == np.inf:
                     return
         place = end
@@ -191,7 +189,7 @@ def _issue_by_autograd(blueprint: Blueprint, run: Run, place: int, end: int) -> 
                     place += 1
                 if copies and blueprint.streams:
                     for each in range(first, last):
-                        issue_copies(blueprint, run, run.order[each], run.order[last - 1])
+                        issue_gradients(blueprint, run, run.order[each], run.order[last - 1])
         if place == end or (blueprint.streams and run.step[0] == np.inf):
             break
         _end_issues(blueprint, run)

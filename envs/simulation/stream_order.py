@@ -2,8 +2,8 @@
 
 A copy is issued before the first op that reads it, that of a gradient after the node of autograd that makes it, as the
 backward pass of a copy is a copy; that of a sum after the last node that adds to it on the copy's device
-(`graphs.transforms.autograd_step`). The first one holds the sum. With side streams every copy is issued after what it
-carries, and its second end is its side stream.
+(`graphs.transforms.autograd_step`). The first one holds the sum. The second end of a copy is the other device, or its
+side stream.
 """
 
 from envs.simulation.blueprint import NONE, Blueprint, Index
@@ -31,7 +31,7 @@ def issue_in_stream(blueprint: Blueprint, run: Run, op: Index) -> None:
     """Time an op, and write it into the stream of its device.
 
     Entry 2 i is op or copy i, and 2 i + 1 copy i in its second stream. Copies that it is the first to read come before
-    it: not those that were issued after what they carry.
+    it: not those of gradients, which were issued after their nodes.
     """
     edges, ready = blueprint.ops[op], run.tasks[op].ready
     for i in range(edges.in_start, edges.in_end):
@@ -50,7 +50,7 @@ def issue_in_stream(blueprint: Blueprint, run: Run, op: Index) -> None:
 
 
 @subroutine
-def issue_copies(blueprint: Blueprint, run: Run, producer: Index, last: Index) -> None:
+def issue_gradients(blueprint: Blueprint, run: Run, producer: Index, last: Index) -> None:
     """Issue the copies of what an op makes, unless others are to add to it, after the last op of its node."""
     edges = blueprint.ops[producer]
     for edge in range(edges.out_start, edges.control_start):

@@ -9,13 +9,13 @@ aten/src/ATen/native/cuda/Copy.cu: "two-way barrier"). What is issued when is in
     gpu:1               ===ccc
 
 Or copies have side streams, one from each device to each other, as the current streams that `tensor.to` finds. A copy
-is issued right after what it carries. It waits for what was issued to its source before, which passes the mark of that
-and goes on; and at the destination only what reads it waits.
+waits for what was issued to its source before, which passes the mark of that and goes on; and at the destination only
+what reads it waits.
 
-    issued      a(0) [a to 1] b(0) c(1) d(0)
+    issued      a(0) b(0) [a to 1] c(1) d(0)
     gpu:0       aaabbbbbddd
-    to gpu:1       ===
-    gpu:1             ccc
+    to gpu:1            ===
+    gpu:1                  ccc
 
 An op that takes no time is in no stream: it ends as soon as what it reads is there.
 """

@@ -39,6 +39,7 @@ def parallelize(
     cluster: ClusterLike = "",
     batch: int | None = None,
     defer_weight_gradients: bool = False,
+    side_streams: bool | None = None,
     allow_code: bool = False,
 ) -> Model:
     """Let a model run where a plan says, in any training loop; returns the same model, with the same `state_dict`.
@@ -58,6 +59,8 @@ def parallelize(
         batch: samples of a step of such a plan, if it was made for another number than the model's own.
         defer_weight_gradients: in the backward pass, gradients of weights wait as long as gradients of inputs can be
             computed, for which other devices may wait. What they read is kept until then.
+        side_streams: copies between accelerators run in streams of their own, beside what both compute, and only what
+            reads them waits; otherwise they hold up both. As the plan was made for, unless it is given.
         allow_code: run code that a plan file names as `FILE.py:function`, and print what runs, as `simulate` does.
 
     Raises InputError for a plan that is no op placement, for one of another model, and for devices that it cannot use.
@@ -68,7 +71,7 @@ def parallelize(
 
     with code_allowed() if allow_code else nullcontext():
         made, decided = _given(plan, graph, cluster, batch)
-    problem = replace(made, runtime=_loop(made, defer=defer_weight_gradients))
+    problem = replace(made, runtime=_loop(made, defer=defer_weight_gradients, aside=side_streams))
     problem, rounded, moved = on_calls(problem, decided, model)
     run = run_by_plan(model, problem, rounded, devices, defer_weight_gradients=defer_weight_gradients)
     if made.runtime != problem.runtime:
@@ -110,13 +113,13 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     return problem, decided
 
 
-def _loop(made: Problem, *, defer: bool) -> Runtime:
+def _loop(made: Problem, *, defer: bool, aside: bool | None) -> Runtime:
     """How a loop runs the plan of a problem, with the costs of the host that it was made for if that was a loop."""
     from graphs.runtime import PROGRAM, loop_runtime
 
-    if made.runtime.streams:
-        return made.runtime.with_knobs(order=PROGRAM, defer=str(defer).lower())
-    return loop_runtime(made.graph, made.cluster, defer=defer)
+    runtime = made.runtime if made.runtime.streams else loop_runtime(made.graph, made.cluster)
+    copies = runtime.copies if aside is None else "side" if aside else "barrier"
+    return runtime.with_knobs(order=PROGRAM, defer=str(defer).lower(), copies=copies)
 
 
 def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:

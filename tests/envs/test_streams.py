@@ -36,20 +36,20 @@ def test_a_copy_waits_for_what_was_issued_before_and_is_waited_for() -> None:
 
 
 def test_a_copy_in_a_side_stream_holds_up_its_reader_alone() -> None:
-    """It starts when a has ended: b on its source does not wait, and c does, which reads it; e was issued after c."""
+    """It starts when b has ended, which was issued before it: d does not wait for it, and c does, which reads it."""
     graph = toy_graph([3, 5, 3, 3, 4], [(0, 2), (1, 3)], output_bytes=[3, 0, 0, 0, 0])
     found = simulate(Problem(graph, toy_cluster(2), runtime=SIDE), Plan.of([0, 0, 1, 0, 1]))
-    assert found.start.tolist() == [0, 3, 6, 8, 9]
-    assert (found.transfers.start.tolist(), found.transfers.finish.tolist()) == ([3], [6])
+    assert found.start.tolist() == [0, 3, 11, 8, 14]
+    assert (found.transfers.start.tolist(), found.transfers.finish.tolist()) == ([8], [11])
 
 
 def test_copies_of_a_side_stream_run_in_the_order_of_issue() -> None:
-    """That of a, 4 s, and then that of b, though nobody reads a's until d has been computed; gpu:2 has another one."""
-    graph = toy_graph([1, 1, 2, 2], [(0, 3), (1, 2), (1, 3)], output_bytes=[4, 1, 0, 0])
-    found = simulate(Problem(graph, toy_cluster(3), runtime=SIDE), Plan.of([0, 0, 1, 2]))
-    assert found.start.tolist() == [0, 1, 3, 6]
-    assert dict(zip(found.transfers.producer.tolist(), found.transfers.start.tolist(), strict=True))[0] == 1
-    assert sorted(found.transfers.start.tolist()) == [1, 2, 5]
+    """That of b before c reads it, 4 s from 2 on, and then that of a before d reads it; to gpu:2 there is another."""
+    graph = toy_graph([1, 1, 2, 2, 1], [(1, 2), (0, 3), (0, 4)], output_bytes=[1, 4, 0, 0, 0])
+    found = simulate(Problem(graph, toy_cluster(3), runtime=SIDE), Plan.of([0, 0, 1, 1, 2]))
+    assert found.start.tolist() == [0, 1, 6, 8, 3]
+    moved = found.transfers
+    assert sorted(zip(moved.start.tolist(), moved.destination.tolist(), strict=True)) == [(2, 1), (2, 2), (6, 1)]
 
 
 def test_an_op_waits_for_one_that_was_issued_before_it() -> None:

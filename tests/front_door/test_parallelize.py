@@ -89,6 +89,14 @@ def test_a_plan_for_another_way_of_running_says_what_this_loop_keeps_of_its_gain
     assert "made for" not in caplog.text
     placelab.parallelize(deepcopy(module), own, devices=TWO, defer_weight_gradients=True)
     assert "`runtime='parallelize:host=30us,defer=true'` plans for this loop" in caplog.text
+    placelab.parallelize(deepcopy(module), own, devices=TWO, side_streams=True)
+    assert "`runtime='parallelize:host=30us,copies=side'` plans for this loop" in caplog.text
+    caplog.clear()
+    aside = placelab.place(model, cluster="p100x2", placer="heft", runtime="parallelize:copies=side")
+    placelab.parallelize(deepcopy(module), aside, devices=TWO)
+    assert "made for" not in caplog.text
+    placelab.parallelize(deepcopy(module), aside, devices=TWO, side_streams=False)
+    assert "`runtime='parallelize'` plans for this loop" in caplog.text
 
 
 @pytest.mark.parametrize("groups", [None, 2])

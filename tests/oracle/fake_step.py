@@ -75,7 +75,7 @@ class _Storages(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is torch.ops.aten.add.Tensor and _is_sum_of_gradients(*args):
+        if func is torch.ops.aten.add.Tensor and is_sum_of_gradients(*args):
             func = torch.ops.aten.add_.Tensor
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
@@ -86,7 +86,7 @@ class _Storages(TorchDispatchMode):
         return out
 
 
-def _is_sum_of_gradients(total: Tensor, gradient: object) -> bool:
+def is_sum_of_gradients(total: Tensor, gradient: object) -> bool:
     """Whether autograd's engine adds a gradient to a sum that nobody else refers to: it does that in place.
 
     Not so where a dispatch mode sees it (`can_accumulate_inplace`, torch/csrc/autograd/input_buffer.cpp).

@@ -138,8 +138,8 @@ def streams_of(
 ) -> dict[Stream, list[Name]]:
     """Rule 9: what each stream does, in the order of issue; a copy is issued before its first reader.
 
-    That of what a backward op makes is issued after its node, of a sum after the last that adds to it. So is any on a
-    side stream, which each device has to each: it waits for what its source was given before, and holds up neither.
+    That of what a backward op makes is issued after its node, of a sum after the last that adds to it. In a side
+    stream, which each device has to each, it waits for what its source was given before, and holds up neither device.
     """
     graph, devices, is_aside = problem.graph, range(len(problem.cluster)), problem.runtime.copies == "side"
     streams: dict[Stream, list[Name]] = {device: [] for device in devices}
@@ -169,11 +169,11 @@ def streams_of(
     ops = sorted(range(len(graph)), key=lambda op: order[op])
     for place, op in enumerate(ops):
         for u, v, name, _ in edges:
-            if v == op and graph.phase[u] != 1 and not is_aside and name not in issued:
+            if v == op and graph.phase[u] != 1 and name not in issued:
                 issue_copy(name, u, v, op)
         if not tasks["op", op].is_free:
             streams[placement[op]].append(("op", op))
-        if (graph.phase[op] == 1 or is_aside) and (op == ops[-1] or node[ops[place + 1]] != node[op]):
+        if graph.phase[op] == 1 and (op == ops[-1] or node[ops[place + 1]] != node[op]):
             for member in [each for each in ops if node[each] == node[op]]:
                 for u, v, name, _ in edges:
                     left[name] -= u == member

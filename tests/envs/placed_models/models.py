@@ -22,6 +22,7 @@ from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.runtime import IDEAL, Runtime
 
 WORDS, LENGTH, WIDTH, BATCH = 40, 8, 16, 4
 Made = tuple[nn.Module, Callable[[int, torch.Generator], dict[str, Any]]]  # and what makes the inputs of a batch
@@ -182,13 +183,15 @@ def captured(name: str) -> OpGraph:
     return training_step(capture(model, (), inputs(BATCH, torch.Generator().manual_seed(1)), name=name))
 
 
-def random_run(name: str, seed: int, *, devices: int = 3, on: str = "cpu", defer: bool = False) -> Run:
+def random_run(
+    name: str, seed: int, *, devices: int = 3, on: str = "cpu", defer: bool = False, runtime: Runtime = IDEAL
+) -> Run:
     """A model run by a random plan, on one device that stands for several."""
     torch.manual_seed(seed)
     with torch.device(on):
         model, inputs = MODELS[name]()
     graph = captured(name)
-    problem = Problem(graph, load_cluster(f"p100x{devices}"))
+    problem = Problem(graph, load_cluster(f"p100x{devices}"), runtime=runtime)
     random = Plan.of_units(problem, np.random.default_rng(seed).integers(0, devices, graph.num_units))
     problem, plan, _ = on_calls(problem, random, model)
     parallel = run_by_plan(deepcopy(model), problem, plan, [on] * devices, defer_weight_gradients=defer)

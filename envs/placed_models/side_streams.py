@@ -1,0 +1,123 @@
+"""Side streams: copies between accelerators run beside what both of them compute.
+
+`tensor.to(device)` copies between the current streams of two devices: it waits for what either was given before, and
+both go on when it has ended. So while a copy is issued, the current streams are two that nothing else is given to:
+
+    compute, source            a ─┐             b             reads and writes on
+    side, source                  └─ waits, copies ─┐
+    side, destination                               └─ event ─┐
+    compute, destination       c             d                └─ waits, e    e reads the copy
+
+A copy waits for what its source was given before, and for earlier copies from there to its destination; only its
+readers wait for it. PyTorch's allocator learns with `record_stream` of streams in which memory is used that is not of
+them. What nobody learns is that the source must not be changed in place before it has been read. So whoever changes
+tensors waits for the copies that have left their device: `settle`. The sums of autograd are changed in place if nobody
+else refers to them: what a backward pass sends is referred to until that has been read, or the pass ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Sent(NamedTuple):
+    """A tensor that is on its way."""
+
+    there: Tensor
+    place: int
+    event: torch.Event  # it is there
+
+
+class SideStreams:
+    """Streams from devices to others, made as they are needed; places are numbers in a list of devices."""
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        """The list may become longer later."""
+        self._devices, self._accelerator = devices, torch.accelerator.current_accelerator()
+        self._streams: dict[tuple[int, int], tuple[torch.Stream, torch.Stream]] = {}
+        self._left: dict[int, dict[int, torch.Stream]] = {}  # by source and destination: read from since `settle`
+        self._referring = threading.Lock()
+        self._referred: dict[int, list[tuple[Tensor, torch.Event]]] = {}  # by the backward pass that has sent it
+
+    def __reduce__(self) -> tuple[type[SideStreams], tuple[Sequence[torch.device]]]:
+        return type(self), (self._devices,)  # of a model that is saved
+
+    def join(self, source: int, destination: int) -> bool:
+        """Whether there are streams from one place to another: both are accelerators, and two."""
+        here, there, accelerator = self._devices[source], self._devices[destination], self._accelerator
+        return source >= 0 and accelerator is not None and here != there and here.type == there.type == accelerator.type
+
+    def send(self, tensor: Tensor, source: int, destination: int) -> Sent:
+        """Issue a copy of what the current stream of its source makes of a tensor."""
+        leaves, arrives = self._between(source, destination)
+        leaves.wait_stream(self._current(source))
+        with self._entered(leaves), self._entered(arrives):
+            there = self._copied(tensor, destination)
+        self._keep(tensor, leaves)
+        self._left.setdefault(source, {})[destination] = leaves
+        return Sent(there, destination, arrives.record_event())
+
+    def receive(self, sent: Sent) -> Tensor:
+        """The copy, for what the current stream of its device is given from now on."""
+        stream = self._current(sent.place)
+        stream.wait_event(sent.event)
+        self._keep(sent.there, stream)
+        return sent.there
+
+    def settle(self, place: int) -> None:
+        """Let what the current stream of a place is given from now on wait until what has left it has been read."""
+        for stream in self._left.pop(place, {}).values():
+            self._current(place).wait_stream(stream)
+
+    def settle_all(self) -> None:
+        """The same of all places."""
+        for place in list(self._left):
+            self.settle(place)
+
+    def refer(self, tensor: Tensor, event: torch.Event) -> None:
+        """Refer to a tensor that a backward pass has sent until it has been read, or the pass ends and waits for that.
+
+        Called by a node of the pass.
+        """
+        number = torch._C._current_graph_task_id()
+        with self._referring:  # each device has a thread in a backward pass
+            if number not in self._referred:
+                self._referred[number] = []
+                torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(number))
+            for referred in self._referred.values():  # a pass that has failed never ends
+                referred[:] = [each for each in referred if not each[1].query()]
+            self._referred[number].append((tensor, event))
+
+    def _end(self, number: int) -> None:
+        self.settle_all()
+        with self._referring:
+            self._referred.pop(number, None)
+
+    def _between(self, source: int, destination: int) -> tuple[torch.Stream, torch.Stream]:
+        """The stream of the source and that of the destination."""
+        if (source, destination) not in self._streams:
+            self._streams[source, destination] = self._new(source), self._new(destination)
+        return self._streams[source, destination]
+
+    # ---- what PyTorch does, and tests in its place -----------------------------------------------------------
+
+    def _new(self, place: int) -> torch.Stream:
+        return torch.Stream(self._devices[place])
+
+    def _current(self, place: int) -> torch.Stream:
+        return torch.accelerator.current_stream(self._devices[place])
+
+    def _entered(self, stream: torch.Stream) -> AbstractContextManager[object]:
+        return stream
+
+    def _copied(self, tensor: Tensor, destination: int) -> Tensor:
+        return tensor.to(self._devices[destination], non_blocking=True)
+
+    def _keep(self, tensor: Tensor, stream: torch.Stream) -> None:
+        tensor.record_stream(stream)
