@@ -53,9 +53,8 @@ def train(
 
     Without problems they are those of the recipe (`training_problems`), whose graphs `capture` makes of their specs.
     With `resume` the run in `out` resumes from its last checkpoint, to the same end as if it had not stopped; processes
-    of torchrun do so by themselves when one of them has died.
-    Metrics go to `loggers`, too (`training.loggers`). What it is computed with is no part of a run, which may be
-    resumed with other `resources`. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
+    of torchrun do so by themselves when one of them has died. It may be resumed with other `resources`. Metrics go to
+    `loggers`, too (`training.loggers`). Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
     Raises InputError for a recipe or folder that does not fit.
     """
     check_loggers(loggers)
@@ -92,10 +91,9 @@ def train(
             folder.save(trainer, selection)  # to resume from, however early the run is stopped
             with folder.metrics(loggers, flat(recipe.to_plain() | {"seed": seed})) as metrics:
                 _run(trainer, selection, folder, metrics)
-            weights = selection.weights(trainer.policy)
-            _finish(recipe, [trainer], weights, folder)
+            _finish(recipe, [trainer], selection.weights(trainer.policy), folder)
             if recipe.order.updates:
-                _learn_order(recipe, trainer, weights, given, folder)
+                _learn_order(recipe, trainer, selection, given, folder)
         ranks.wait()
     placer: PolicyPlacer[Any] = extension.build(checkpoint=str(out))
     return placer
@@ -138,9 +136,11 @@ def _run(
     _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
 
 
-def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: LearnedProblems, folder: RunFolder) -> None:
+def _learn_order(
+    recipe: Recipe, placing: Trainer, selection: Selection, given: LearnedProblems, folder: RunFolder
+) -> None:
     """The last stage of a run, from where it was stopped."""
-    trainer = order_stage.order_trainer(recipe, placing, weights, *given)
+    trainer = order_stage.order_trainer(recipe, placing, selection.weights(placing.policy), *given)
     stage = folder.order_stage
     stage.restore(trainer)
     with stage.metrics((), {}) as metrics:
