@@ -53,7 +53,7 @@ class MeasurePair:
 
     def __call__(self, process: Process) -> PairSamples | None:
         """None in the other processes."""
-        links = Links(process.rank)
+        links = Links(process.rank, [(self.lower, self.higher), (self.higher, self.lower)])
         if process.rank not in (self.lower, self.higher):
             return None
         ends = _Ends(process, self.higher if process.rank == self.lower else self.lower, links)

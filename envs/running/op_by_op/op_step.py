@@ -1,10 +1,14 @@
 """OpStep: an op placement, run op by op by one process per device, in the order of the simulation.
 
 Why no process waits for ever. The ops of all processes have one global order, in which each comes after all that it
-reads: always the op that is ready and starts first in the simulation (`step_order`). Each process runs its own ops in
-this order; it asks for all its messages when a step begins, hands each over to be sent right after the op that makes
-it, without waiting, and waits for a message only before the first op that reads it. So of all ops that have not run,
-the first one in the global order can run: those before it have, on its own device and wherever its messages come from.
+reads: always the op that is ready and starts first in the simulation (`step_order`). The messages of an op come right
+after it in this order. Each process runs its own ops, hands over what it sends and asks for what it receives in this
+order, none of which waits; it waits for a message before the first op that reads it. So of all that is not done the
+first in the global order can be: what its processes have to do before it is done.
+
+That holds however much a GPU waits for in addition. It may wait after each op until all is done that it was asked for,
+as it does when memory is allocated or a kernel is loaded, and send and receive one message after another, only when the
+other one does so, too. And a receive takes memory no sooner than it is sent, as in the simulation.
 
 An op's gradients are computed by autograd from its own part of the graph alone (`envs.running.op_by_op.tape`), so that
 `.grad` and `.grad_weight` run when the plan says. Weights are updated by Adam where the graph says; of a weight that
@@ -12,6 +16,7 @@ several ops read, one device computes the new value, and sends it to the others.
 """
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -19,10 +24,10 @@ from torch import Tensor, distributed
 
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
-from envs.running.clock import now
+from envs.running.clock import Mark, mark, read
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.links import Links, Work
-from envs.running.op_by_op.op_tasks import Tasks, TensorMessage
+from envs.running.op_by_op.op_tasks import OpTask, Tasks, TensorMessage
 from envs.running.op_by_op.sent_tensors import SentTensors, TensorOf, sent_tensors
 from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import LaidOut
@@ -75,15 +80,14 @@ class OpStep:
             self._slots[slot] = tensor
         self._made.held.clear()  # so that what is replaced is not held any longer
         parcels = [parcel for task in self._made.tasks for parcel in (*task.arrivals, *task.departures)]
-        parcels += [parcel for several in self._made.at_end for parcel in several]
+        parcels += self._made.at_end
         self._packed = {parcel.tag: parcel.sent.packed for parcel in parcels}
         given = tensors_in((program.example.args, program.example.kwargs))
         self._example: dict[int, Tensor] = {leaf: given[leaf] for leaf in self._made.inputs}
-        place = {op: number for number, op in enumerate(order)}
-        here = [parcel for parcel in parcels if parcel.sent.destination == rank]
-        # in the order in which their sources send them, which NCCL needs
-        self._arrivals = sorted(here, key=lambda each: (0, place[each.sent.op]) if each.sent.readers else (1, each.tag))
-        self._links = Links(rank) if _processes() > 1 else None
+        _ask_in_order(self._made.tasks, {op: number for number, op in enumerate(order)})
+        self._links = Links(rank, [(sent.source, sent.destination) for sent in self.messages])
+        self._ops: list[tuple[int, Mark, Mark]] = []  # when each ran in this step
+        self._moved: list[tuple[TensorMessage, Mark, Mark]] = []  # when each message was sent, or had arrived
 
     # ---- a step ------------------------------------------------------------------------------------------
 
@@ -92,26 +96,30 @@ class OpStep:
         """One step; see `RunningStep`."""
         self._take(inputs)
         slots, sent = self._slots, list[tuple[Work, Tensor]]()
-        coming = {parcel.tag: self._ask(parcel) for parcel in self._arrivals}
+        coming = dict[int, tuple[Work, Tensor]]()
         for task in self._made.tasks:
+            for parcel in task.asks:
+                coming[parcel.tag] = self._ask(parcel)
             for parcel in task.arrivals:
-                self._arrive(parcel, coming.pop(parcel.tag), record)
-            if record is None:
-                task.compute(slots)
-            else:
-                start = now(self._device)
-                task.compute(slots)
-                record.spans.append(Span(task.op, start, now(self._device)))
+                self._arrive(parcel, coming.pop(parcel.tag))
+            start = mark(self._device)
+            task.compute(slots)
+            self._ops.append((task.op, start, mark(self._device)))
             for parcel in task.departures:
-                sent.append(self._send(parcel, record))
+                sent.append(self._send(parcel))
             for slot in task.frees:
                 slots[slot] = None
-        arrivals, departures = self._made.at_end
-        sent += [self._send(parcel, None) for parcel in departures]
+        arrivals = [parcel for parcel in self._made.at_end if parcel.sent.destination == self._rank]
+        for parcel in self._made.at_end:
+            if parcel.sent.source == self._rank:
+                sent.append(self._send(parcel))
+            else:
+                coming[parcel.tag] = self._ask(parcel)
         for parcel in arrivals:
-            self._arrive(parcel, coming.pop(parcel.tag), None)
+            self._arrive(parcel, coming.pop(parcel.tag))
         for work, _ in sent:
             work.wait()
+        self._note(record)
         for old, new in self._made.renewed:
             slots[old], slots[new] = slots[new], None
         loss = slots[self._made.loss]
@@ -134,26 +142,22 @@ class OpStep:
 
     def _ask(self, parcel: TensorMessage) -> tuple[Work, Tensor]:
         """Begin to receive a message."""
-        assert self._links is not None
         buffer = self._packed[parcel.tag].buffer(self._device)
         return self._links.receive(buffer, parcel.sent.source, parcel.tag), buffer
 
-    def _arrive(self, parcel: TensorMessage, coming: tuple[Work, Tensor], record: StepRecord | None) -> None:
+    def _arrive(self, parcel: TensorMessage, coming: tuple[Work, Tensor]) -> None:
         """Wait for a message, and put its tensors into their slots."""
         work, buffer = coming
         work.wait()
-        if record is not None:
-            record.messages.append(self._message(parcel, math.nan, now(self._device)))
+        self._moved.append((parcel, math.nan, mark(self._device)))
         tensors = self._packed[parcel.tag].unpacked(buffer)
         for sent_tensor, slot, tensor in zip(parcel.sent.tensors, parcel.slots, tensors, strict=True):
             is_weight = sent_tensor.of is TensorOf.WEIGHT
             self._slots[slot] = tensor.detach().requires_grad_() if is_weight else tensor
 
-    def _send(self, parcel: TensorMessage, record: StepRecord | None) -> tuple[Work, Tensor]:
+    def _send(self, parcel: TensorMessage) -> tuple[Work, Tensor]:
         """Begin to send a message, whose buffer must not change until that is done."""
-        assert self._links is not None
-        if record is not None:
-            record.messages.append(self._message(parcel, now(self._device), math.nan))
+        self._moved.append((parcel, mark(self._device), math.nan))
         tensors = list[Tensor]()
         for sent_tensor, slot in zip(parcel.sent.tensors, parcel.slots, strict=True):
             tensor = self._slots[slot]
@@ -165,9 +169,16 @@ class OpStep:
         buffer = self._packed[parcel.tag].packed(tensors)
         return self._links.send(buffer, parcel.sent.destination, parcel.tag), buffer
 
-    def _message(self, parcel: TensorMessage, start: float, finish: float) -> Message:
-        sent = parcel.sent
-        return Message(sent.op, sent.source, sent.destination, self._packed[parcel.tag].size, start, finish)
+    def _note(self, record: StepRecord | None) -> None:
+        """Record when what ran and was sent, but for buffers, which are not simulated."""
+        if record is not None:
+            record.spans += [Span(*each) for each in read(self._ops, self._device)]
+            for parcel, start, finish in read(self._moved, self._device):
+                sent, size = parcel.sent, self._packed[parcel.tag].size
+                if sent.readers:
+                    record.messages.append(Message(sent.op, sent.source, sent.destination, size, start, finish))
+        self._ops.clear()
+        self._moved.clear()
 
     # ---- what is given -----------------------------------------------------------------------------------
 
@@ -195,6 +206,15 @@ class OpStep:
         tensor = self._slots[slot]
         assert isinstance(tensor, Tensor)
         return tensor
+
+
+def _ask_in_order(tasks: Sequence[OpTask], place: Mapping[int, int]) -> None:
+    """Let tasks ask for messages, each before the first op that comes after what sends it in the global order."""
+    arrivals = [parcel for task in tasks for parcel in task.arrivals]
+    left = deque(sorted(arrivals, key=lambda each: (place[each.sent.op], each.tag)))
+    for task in tasks:
+        while left and place[left[0].sent.op] < place[task.op]:
+            task.asks.append(left.popleft())
 
 
 def _processes() -> int:

@@ -38,6 +38,8 @@ class OpTask:
     departures: list[TensorMessage]
     reads: list[int]  # slots
     makes: list[int]  # slots
+    asks: list[TensorMessage] = field(default_factory=list)
+    """Messages that it has to ask for, of which the first reader may be itself or a later op."""
     frees: list[int] = field(default_factory=list)  # slots whose tensors nobody will read any more
 
 
@@ -59,7 +61,7 @@ class Tasks:
         self.changed: set[str] = set()  # the buffers that are changed here
         self.renewed: list[tuple[int, int]] = []  # after a step: slots, and those that replace what they hold
         self.stays: set[int] = set()  # slots that are not empty after a step
-        self.at_end: tuple[list[TensorMessage], list[TensorMessage]] = [], []  # arrivals and departures after all ops
+        self.at_end: list[TensorMessage] = []  # arrivals and departures after all ops
         self._place = {op: number for number, op in enumerate(order)}
         self._arrivals, self._departures = self._parcels(messages)
         self.loss = self._at("loss")
@@ -139,7 +141,7 @@ class Tasks:
                 continue
             parcel = TensorMessage(sent, tag, tuple(self._sent(sent.op, tensor) for tensor in sent.tensors))
             if not sent.readers:
-                self.at_end[sent.source == self.rank].append(parcel)
+                self.at_end.append(parcel)
             elif sent.source == self.rank:
                 departures[sent.op].append(parcel)
             else:

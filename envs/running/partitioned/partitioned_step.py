@@ -25,7 +25,7 @@ from envs.plans.plan import Plan
 from envs.running.adam import Adam
 from envs.running.attention import attention_kernels
 from envs.running.captured_program import CapturedProgram
-from envs.running.clock import now
+from envs.running.clock import mark, read
 from envs.running.mean_losses import MeanLosses
 from envs.running.partitioned.parts_of_dtensors import DTensorCollective, OnParts
 from envs.running.partitioned.tensor_placements import Placements, TensorPlacements
@@ -79,18 +79,19 @@ class PartitionedStep:
         """
         if self._optimizer is None:
             return 0.0
-        times, parts = [now(self.device)], OnParts()
+        marks, parts = [mark(self.device)], OnParts()
         with self._running(parts):
-            loss = self._loss(inputs, lambda: times.append(now(self.device)))
+            loss = self._loss(inputs, lambda: marks.append(mark(self.device)))
             self._add_up()
-            times.append(now(self.device))
+            marks.append(mark(self.device))
             self._optimizer.step()
-            times.append(now(self.device))
+            marks.append(mark(self.device))
             value = float(loss.full_tensor())
         self.collectives = parts.collectives
         if record is not None:
             first = len(PHASES) * sorted(self._said.devices).index(self._mesh.get_rank())
-            record.spans += [Span(first + k, *times[k : k + 2]) for k in range(len(PHASES))]
+            phases = [(first + k, marks[k], marks[k + 1]) for k in range(len(PHASES))]
+            record.spans += [Span(*each) for each in read(phases, self.device)]
         return value if self._is_first else 0.0
 
     def check_passes(self, inputs: Mapping[int, Tensor], mode: FakeTensorMode) -> None:

@@ -5,12 +5,15 @@ that computes the forward pass again, its time is divided among these in proport
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import torch
 
 from envs.expansion.expanded import Expansion, Role
 from envs.pass_orders import Pass, PassKind
+from envs.running.clock import Mark, read
 from envs.running.pipelined.schedule_rows import PASS_OF_KIND
 from envs.running.running_step import Span
 from graphs.op_graph import Phase
@@ -39,17 +42,18 @@ class PassRecords:
             kind = PassKind.INPUT_GRADIENT if again[op] else kind
             self._ops[Pass(int(expansion.stage[op]), kind, int(expansion.micro_batch[op]))].append(op)
 
-    def of_pass(self, each: Pass, start: float, finish: float) -> list[Span]:
-        """The spans of a pass that ran between two times, in seconds."""
+    def spans(self, noted: Sequence[tuple[Pass | None, Mark, Mark]], device: torch.device) -> list[Span]:
+        """The spans of passes that ran between two marks, and of the updates of all weights, which are None."""
+        times = read(noted, device)
+        return [span for each, start, finish in times for span in self._divided(self._of(each), start, finish)]
+
+    def _of(self, each: Pass | None) -> list[int]:
+        if each is None:
+            return self._updates
         kinds = [each.kind]
         if each.kind == PassKind.BACKWARD:
             kinds = [PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT]
-        ops = [op for kind in kinds for op in self._ops.get(each._replace(kind=kind), ())]
-        return self._divided(ops, start, finish)
-
-    def of_updates(self, start: float, finish: float) -> list[Span]:
-        """The spans of the updates of all weights on the device."""
-        return self._divided(self._updates, start, finish)
+        return [op for kind in kinds for op in self._ops.get(each._replace(kind=kind), ())]
 
     def _divided(self, ops: list[int], start: float, finish: float) -> list[Span]:
         """Ops one after the other, each for its share of the time."""

@@ -23,7 +23,7 @@ from envs.pass_orders import Pass, PassKind
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
-from envs.running.clock import now
+from envs.running.clock import Mark, mark
 from envs.running.divided_batch import parts_of_replica, program_of_part
 from envs.running.pipelined.pass_records import PassRecords
 from envs.running.pipelined.schedule_rows import ScheduleRows, schedule_rows
@@ -166,14 +166,12 @@ class PipelinedStep:
         losses: list[Tensor] = []
         self._schedule.step(target=torch.zeros(self._micro_batches), losses=losses, return_outputs=False)
         self._shared.add_up()
-        began = now(self._device) if record is not None else 0.0
+        began = mark(self._device)
         if self._optimizer is not None:
             self._optimizer.step()
         if record is not None:
-            for stage in self._stages:
-                for each, start, finish in stage.passes or ():
-                    record.spans += self._records.of_pass(each, start, finish)
-            record.spans += self._records.of_updates(began, now(self._device))
+            passes = [each for stage in self._stages for each in stage.passes or ()]
+            record.spans += self._records.spans([*passes, (None, began, mark(self._device))], self._device)
         if self._siblings:
             self._take_buffers(rank)
         return float(sum(loss.detach() for loss in losses))
@@ -202,7 +200,7 @@ class PipelinedStep:
 class _TimedStage(PipelineStage):
     """A stage that tells its module which micro-batch is run, and notes when each pass ran."""
 
-    passes: list[tuple[Pass, float, float]] | None = None
+    passes: list[tuple[Pass, Mark, Mark]] | None = None
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         assert isinstance(self.submod, StageModule)
@@ -236,9 +234,9 @@ class _TimedStage(PipelineStage):
     def _noted(self, kind: PassKind, micro_batch: int, run: Callable[[], Any]) -> Any:
         if self.passes is None:
             return run()
-        start = now(self.device)
+        start = mark(self.device)
         result = run()
-        self.passes.append((Pass(self.stage_index, kind, micro_batch), start, now(self.device)))
+        self.passes.append((Pass(self.stage_index, kind, micro_batch), start, mark(self.device)))
         return result
 
 

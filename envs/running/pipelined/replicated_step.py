@@ -16,7 +16,7 @@ from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, PassKind
 from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
-from envs.running.clock import now
+from envs.running.clock import Mark, mark
 from envs.running.divided_batch import check_divisible, parts_of_replica
 from envs.running.pipelined.pass_records import PassRecords
 from envs.running.pipelined.pipelined_step import MadeOptimizer, check_pipeline
@@ -76,24 +76,23 @@ class ReplicatedStep:
         samples = self._program.example.samples
         parts = parts_of_replica(inputs, samples, self._replicas, self._replica, self._micro_batches)
         self._optimizer.zero_grad()
-        total = 0.0
+        losses, passes = list[Tensor](), list[tuple[Pass | None, Mark, Mark]]()
         for number, part in enumerate(parts):
             alone = nullcontext() if number + 1 == len(parts) else self._module.no_sync()
             with alone:
-                began = now(self._device)
+                began = mark(self._device)
                 loss = self._loss(part)
-                middle = now(self._device)
+                middle = mark(self._device)
                 torch.autograd.backward(loss * self._replicas)  # gradients are averaged over replicas
-                ended = now(self._device)
-            total += float(loss.detach())
-            if record is not None:
-                record.spans += self._records.of_pass(Pass(0, PassKind.FORWARD, number), began, middle)
-                record.spans += self._records.of_pass(Pass(0, PassKind.BACKWARD, number), middle, ended)
-        began = now(self._device)
+                ended = mark(self._device)
+            losses.append(loss.detach())
+            passes.append((Pass(0, PassKind.FORWARD, number), began, middle))
+            passes.append((Pass(0, PassKind.BACKWARD, number), middle, ended))
+        began = mark(self._device)
         self._optimizer.step()
         if record is not None:
-            record.spans += self._records.of_updates(began, now(self._device))
-        return total
+            record.spans += self._records.spans([*passes, (None, began, mark(self._device))], self._device)
+        return sum(map(float, losses))
 
     def weights(self) -> Mapping[str, Tensor]:
         """All that have a gradient, by name."""
