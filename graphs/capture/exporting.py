@@ -177,8 +177,7 @@ def _own_code_runs_eagerly() -> Iterator[None]:
 
     So is code that has bound a question to a name (`from torch.compiler import is_compiling`).
     """
-    names = "is_compiling", "is_dynamo_compiling", "is_exporting"
-    questions = {id(question) for question in map(vars(torch.compiler).get, names)}
+    one, two, three = torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.compiler.is_exporting
 
     def asked(question: Callable[[], bool]) -> Callable[[], bool]:
         return lambda: question() and not is_users(sys._getframe(1).f_code.co_filename)
@@ -187,7 +186,8 @@ def _own_code_runs_eagerly() -> Iterator[None]:
         (module, name, value)
         for module in list(sys.modules.values())
         for name, value in list(getattr(module, "__dict__", {}).items())
-        if id(value) in questions and (module is torch.compiler or _is_users_module(module))
+        # of all names of all modules: `id` and `in` take several times as long
+        if (value is one or value is two or value is three) and (module is torch.compiler or _is_users_module(module))
     ]
     for module, name, question in bound:
         setattr(module, name, asked(question))

@@ -156,7 +156,7 @@ def _users_modules() -> list[str]:
     """The files of the user's modules; without the script that runs, whose own code no other file asks for."""
     modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
     files = {file for name, file in modules if name != "__main__" and isinstance(file, str)}
-    return [str(Path(file).absolute()) for file in files]
+    return [str(Path(file).absolute()) for file in files if is_users(file)]
 
 
 def _content(path: str) -> bytes | None:

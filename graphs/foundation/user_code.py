@@ -134,6 +134,11 @@ def _imported(path: Path) -> ModuleType:
 
 def is_users(file: str) -> bool:
     """Whether a file is neither placelab's, nor Python's, nor of an installed package."""
+    return _is_users(file if file.startswith(os.sep) else str(Path(file).absolute()))
+
+
+@functools.cache  # a capture asks it of the files of all modules
+def _is_users(file: str) -> bool:
     if is_installed(file):
         return False
     path = Path(file).resolve()  # of most modules that a capture imports there is no need for it
