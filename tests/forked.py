@@ -5,15 +5,18 @@ For tests that are not about how a process begins. The process that is forked ha
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, TextIO
+
+import dask
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -40,6 +43,14 @@ def begin() -> None:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextlib.contextmanager
+def forked_items() -> Iterator[None]:
+    """In which the processes that do items are forked as well."""
+    begin()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
 
 
 class ForkedWorker:

@@ -139,6 +139,7 @@ def test_workers_are_timed_on_items_of_each_length_and_against_each_other() -> N
     assert all(figure.value > 0 for figure in figures)
 
 
+@pytest.mark.slow  # which take seconds
 def test_a_capture_is_held_against_the_exporters() -> None:
     (figure,) = capture_speed.measure(specs=(capture_speed.WARM_UP,))
     assert figure.bound == ">= 8"

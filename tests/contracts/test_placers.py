@@ -25,7 +25,7 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 NAMES = by_name.built_in("placers")
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
 GIVEN = {
-    "exact": "exact:work=0.05",  # at its default it takes long
+    "exact": "exact:work=0.02",  # at its default it takes long
     "max_load_dp": "max_load_dp:ideals=2000",  # likewise, where there are more
     "expert": f"expert:{SPLIT}",  # which has no default
     # which only answer untrained if they are asked to

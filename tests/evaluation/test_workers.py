@@ -19,6 +19,7 @@ from evaluation.records.journal import plans
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating, Killing, Slow
+from tests.forked import forked_items
 from tests.oracle.toys import toy_cluster, toy_graph
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,8 @@ class Locked:
 
 
 def test_a_placer_that_no_other_process_can_have_is_a_failure_of_its_own() -> None:
-    done = compare([Locked(), Alternating()], problems("easy", "other"), workers=2, quiet=True)
+    with forked_items():
+        done = compare([Locked(), Alternating()], problems("easy", "other"), workers=2, quiet=True)
     assert [record.placer for record in done.records] == ["alternating"] * 2
     assert done.failures[0].reason.startswith("it cannot be given to another process: ")
 

@@ -18,6 +18,7 @@ from graphs.foundation.engine import Engine
 from graphs.foundation.errors import InputError
 from graphs.foundation.items import opened, results
 from graphs.foundation.parcels import Sender, unpacked
+from tests.forked import forked_items
 
 LONG = 600.0  # seconds, which no test waits for
 
@@ -25,7 +26,7 @@ LONG = 600.0  # seconds, which no test waits for
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[Engine]:
     """Two processes, which start once for all tests that leave them alive."""
-    with opened(2, (Large,)) as engine:
+    with forked_items(), opened(2, (Large,)) as engine:
         yield engine
 
 
@@ -38,7 +39,7 @@ def test_every_item_comes_once_with_its_result(two_workers: Engine) -> None:
 
 
 def test_what_an_item_raises_is_raised_and_ends_all() -> None:
-    with closing(results(time.sleep, [LONG, 0.0, -1.0], 2)) as found:
+    with forked_items(), closing(results(time.sleep, [LONG, 0.0, -1.0], 2)) as found:
         assert next(found) == (0.0, None)
         with pytest.raises(ValueError, match="must be non-negative"):
             next(found)
@@ -104,7 +105,8 @@ class KilledOnce(Meeting):
 def test_items_for_a_process_that_ended_are_done_when_all_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DaskEngine, "_free", lambda *_: "tcp://127.0.0.1:1")  # the next one has another address
     a, b = tmp_path / "a", tmp_path / "b"
-    found = dict(results(KilledOnce.do, [KilledOnce(a, b), KilledOnce(b, a)], 2))
+    with forked_items():
+        found = dict(results(KilledOnce.do, [KilledOnce(a, b), KilledOnce(b, a)], 2))
     assert all(isinstance(each, int) for each in found.values())
     assert len(found) == 2
 

@@ -56,7 +56,16 @@ SPECS = {
 }
 
 
-@pytest.fixture(scope="module", params=by_name.built_in("graphs.families"))
+LARGE = {"inception_v3", "nasnet"}  # whose operations others have too
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(each, marks=pytest.mark.slow if each in LARGE else ())
+        for each in by_name.built_in("graphs.families")
+    ],
+)
 def joint(request: pytest.FixtureRequest) -> JointGraph:
     """Each family's in turn."""
     spec = f"{request.param}:{SPECS[request.param]}"

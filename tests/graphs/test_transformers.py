@@ -117,7 +117,7 @@ def test_the_flops_of_a_step_are_those_that_pytorch_counts(make: Callable[[], Mo
     assert step.flops.sum() == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("make", [bert, t5, mixtral, *(pytest.param(each, marks=SLOW) for each in (gpt2, vit, llama))])
+@pytest.mark.parametrize("make", [bert, mixtral, *(pytest.param(each, marks=SLOW) for each in (gpt2, t5, vit, llama))])
 def test_a_model_is_recorded_as_it_is_exported(make: Callable[[], Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """For a compiler, that is: eager code may leave out masks, depending on their values. On the CPU as on meta."""
     monkeypatch.setitem(SHARED, "num_hidden_layers", 1)

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 from tests.mutants.called import Called
-from tests.mutants.imports import FOLDERS, PROJECT
+from tests.mutants.imports import PROJECT
 from tests.mutants.mutants import Mutant, drawn
 from tests.mutants.run import covering, learned, tried
 
@@ -45,7 +45,7 @@ def test_all_faults_of_a_function_are_found_and_none_in_texts(tmp_path: Path) ->
 
 
 def test_mutants_of_the_project_parse_and_differ_from_it() -> None:
-    for mutant in drawn(PROJECT, FOLDERS, 12, seed=1):
+    for mutant in drawn(PROJECT, ("envs/simulation", "placers/solvers"), 12, seed=1):
         text = (PROJECT / mutant.file).read_text()
         assert ast.dump(ast.parse(mutant.source(text))) != ast.dump(ast.parse(text)), str(mutant)
 

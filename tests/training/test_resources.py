@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import dask
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,7 +14,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.items import ThisProcess
 from graphs.problem import Problem
 from placers.learned.settings import Imitation, Ppo
-from tests import forked
+from tests.forked import forked_items
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.bold import bold
 from training.learning.labels.improvement import LabelSearch, improve_labels
@@ -45,9 +44,8 @@ def test_a_labelled_training_is_the_same_bytes_on_two_workers(
     worth: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.runs.resources.WORTH_SENDING", worth)
-    forked.begin()
-    for workers in (1, 2):
-        with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    with forked_items():
+        for workers in (1, 2):
             train(LABELLED, out=tmp_path / str(workers), seed=1, resources=Resources(workers))
     for file in ("trainer.safetensors", "policy.safetensors", "metrics.jsonl", "validation.jsonl"):
         assert (tmp_path / "2" / file).read_bytes() == (tmp_path / "1" / file).read_bytes()

@@ -36,7 +36,7 @@ def graph_order(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(40, 6), deadline=None)
 @given(seed=SEEDS)
 def test_a_problem_is_within_its_bounds_the_same_again_and_has_a_plan_that_fits(kind: str, seed: int) -> None:
     one, two = (random_problem(SMALL, kind, np.random.default_rng(seed)) for _ in range(2))

@@ -21,8 +21,9 @@ from tests.graphs.notation.test_factored import SMALL, small_model
 from tests.oracle.toys import toy_cluster
 
 MANY_OPS = {"gnmt", "xlnet"}
+ALIKE = {"rnnlm", "vit"}  # gnmt, and the transformer
 CASES = [
-    *(pytest.param(family, (2, 2), marks=pytest.mark.slow if family in MANY_OPS else ()) for family in SMALL),
+    *(pytest.param(family, (2, 2), marks=pytest.mark.slow if family in MANY_OPS | ALIKE else ()) for family in SMALL),
     *((family, (2,)) for family in sorted(MANY_OPS)),
 ]
 

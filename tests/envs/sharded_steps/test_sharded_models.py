@@ -51,14 +51,20 @@ def least_bytes(problem: Problem) -> Plan:
 # ---- plans that are searched -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 3, 4])
+SEARCHED = [
+    (model, search)
+    for model in MODELS
+    for search in (*PLACERS, "least bytes")
+    if model + search != "residualtensor_parallel"
+]
+
+
 @pytest.mark.parametrize(
-    ("model", "search"),
+    ("model", "search", "devices"),
     [
-        (model, search)
-        for model in MODELS
-        for search in (*PLACERS, "least bytes")
-        if model + search != "residualtensor_parallel"
+        pytest.param(*each, devices, marks=() if devices == 3 + number % 2 else pytest.mark.slow)
+        for number, each in enumerate(SEARCHED)
+        for devices in (2, 3, 4)
     ],
 )
 def test_a_model_under_a_searched_plan_is_the_model(model: str, search: str, devices: int) -> None:

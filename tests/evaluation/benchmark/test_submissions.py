@@ -25,6 +25,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
 from tests.evaluation.benchmark import tiny
+from tests.forked import forked_items
 
 ROOT = Path(__file__).resolve().parents[3]
 BENCHMARK = Benchmark.load(tiny.FOLDER)
@@ -53,7 +54,8 @@ def without_seconds(submitted: SubmissionFolder) -> list[JournalEntry]:
 
 @pytest.mark.slow
 def test_two_workers_give_the_rows_of_one(submitted: SubmissionFolder, tmp_path: Path) -> None:
-    again = bench(placer("random"), "all", tmp_path / "b", budget=4, workers=2, problems=tiny.FOLDER, quiet=True)
+    with forked_items():
+        again = bench(placer("random"), "all", tmp_path / "b", budget=4, workers=2, problems=tiny.FOLDER, quiet=True)
     assert without_seconds(again) == without_seconds(submitted)
     one, two = (row_of(each, {}) for each in (submitted, again))
     assert replace(one, search_seconds=0) == replace(two, search_seconds=0)

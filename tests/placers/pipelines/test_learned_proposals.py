@@ -12,9 +12,9 @@ from training.problems.random.random_chains import random_chain
 def test_a_policys_plans_join_the_proposals_and_the_result_repeats() -> None:
     problem = random_chain(np.random.default_rng(11), "recurrent")
     planner = Planner(whole_plans="whole_plans:untrained=yes", policy="")
-    one, again = (planner.place(problem, seed=1, budget=60) for _ in range(2))
+    one, again = (planner.place(problem, seed=1, budget=24) for _ in range(2))
     assert one == again
-    assert one.simulations <= 60
+    assert one.simulations <= 24
     plans = build(untrained=True).proposals(problem, LEARNED, 1)
     assert len(plans) == LEARNED
     assert plans[0] == build(untrained=True).place(problem, seed=1, budget=0).plan

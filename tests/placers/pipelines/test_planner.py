@@ -143,7 +143,7 @@ def test_no_pipeline_is_faster(layers: int, speeds: list[float], chains: int) ->
         problem = chain(seed, layers, speeds)
         least = min(simulate(problem, each.plan(problem, Layers.of(problem, layers))).step_seconds
                     for each in every_pipeline(layers, speeds))  # fmt: skip
-        found = replace(QUICK, micro_batches=4).place(problem, budget=300 if chains == 1 else 1000)
+        found = replace(QUICK, micro_batches=4).place(problem, budget=100 if chains == 1 else 1000)
         assert simulate(problem, found.plan).step_seconds <= least * (1 + 1e-9)
 
 
