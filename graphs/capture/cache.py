@@ -41,7 +41,17 @@ _FAMILIES = "graphs.families"
 _GRAPHS = Path(__file__).resolve().parents[1]
 _DECIDING = [
     f"{folder}*.py"
-    for folder in ("", "algorithms/", "capture/", "families/", "foundation/", "notation/", "op_groups/", "transforms/")
+    for folder in (
+        "",
+        "algorithms/",
+        "capture/",
+        "families/",
+        "foundation/",
+        "notation/",
+        "op_graph/",
+        "op_groups/",
+        "transforms/",
+    )
 ]
 _LEFT_OVER = 3600.0  # seconds after which a file that was not written to its end never will be
 
