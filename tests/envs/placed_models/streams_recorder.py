@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.side_streams import SideStreams
 from tests.oracle.fake_step import is_sum_of_gradients
 
@@ -101,6 +102,11 @@ class Recorder(TorchDispatchMode):
     def lies(self, tensor: Tensor, place: int) -> None:
         """Say where a tensor is that was made before."""
         self._new(tensor, place, self.compute[place])
+
+    def place_of(self, tensor: Tensor) -> int:
+        """Where a tensor is; EVERYWHERE if that was not said, nor follows from what it was made of."""
+        memory = self._memory.get(_key(tensor))
+        return EVERYWHERE if memory is None else memory.place
 
     def told(self, tensor: Tensor, stream: Stream) -> None:
         """What `record_stream` tells the allocator."""

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 
 from envs.placed_models import parallel
 from envs.placed_models.call_placement import CallPlacement, on_calls
+from envs.placed_models.known_tensors import Known, KnownTensors
 from envs.placed_models.parallel import run_by_plan
 from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.side_streams import Sent, SideStreams
@@ -32,10 +35,17 @@ SIDE = runtime_of("parallelize:copies=side")
 
 @contextmanager
 def recorded(monkeypatch: pytest.MonkeyPatch, streams: type[RecordedStreams] = RecordedStreams) -> Iterator[Recorder]:
-    """Inside, models that are placed have side streams that are recorded."""
-    recorder = Recorder(DEVICES)
+    """Inside, models that are placed have recorded side streams, and tensors lie where the recorder has them."""
+    recorder, of = Recorder(DEVICES), KnownTensors.of
+
+    def known(self: KnownTensors, tensor: Tensor) -> Known:
+        found = of(self, tensor)
+        place = recorder.place_of(tensor) if found.place == EVERYWHERE else EVERYWHERE
+        return found if place == EVERYWHERE else Known(place, found.of)
+
     with monkeypatch.context() as patched:
         patched.setattr(parallel, "SideStreams", lambda devices: streams(devices, recorder))
+        patched.setattr(KnownTensors, "of", known)
         yield recorder
 
 
@@ -61,16 +71,51 @@ def steps(run: Run, recorder: Recorder) -> list[float]:
 ONE_OUTPUT = [name for name in MODELS if name != "bert"]  # a loss of several reads of several places
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("defer", [False, True])
 @pytest.mark.parametrize("name", ONE_OUTPUT)
-def test_all_that_is_given_to_streams_is_in_order(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_given_to_streams_is_in_order(name: str, defer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with recorded(monkeypatch) as recorder:
-        run = random_run(name, seed, devices=DEVICES, runtime=SIDE)
+        run = random_run(name, 0, devices=DEVICES, runtime=SIDE, defer=defer)
         losses = steps(run, recorder)
     assert recorder.faults == []
     assert recorder.copies > STEPS
-    plain = random_run(name, seed, devices=DEVICES)
+    plain = random_run(name, 0, devices=DEVICES)
     assert losses == pytest.approx(steps(plain, Recorder(DEVICES)), rel=1e-5)
+
+
+class Checkpointed(nn.Module):
+    """Four regions that are computed again in the backward pass, in both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.regions = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, region in enumerate(self.regions):
+            x = checkpoint(region, x, use_reentrant=number % 2 == 1) + x
+        return x
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_computed_again_is_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Checkpointed(), torch.linspace(-1, 1, 32).reshape(4, 8).requires_grad_()
+    problem = Problem(training_step(capture(model, (x.detach(),), name="again")), load_cluster("p100x3"), runtime=SIDE)
+    random = np.random.default_rng(seed).integers(0, DEVICES, problem.graph.num_units)
+    problem, plan, _ = on_calls(problem, Plan.of_units(problem, random), model)
+    with recorded(monkeypatch) as recorder:
+        placed = run_by_plan(deepcopy(model), problem, plan, ["cpu"] * DEVICES)
+        homes = CallPlacement.of(problem.graph, plan).homes
+        for name, weight in placed.named_parameters():
+            recorder.lies(weight, homes[name])
+        recorder.lies(x, 0)
+        for _ in range(STEPS):
+            with recorder:
+                placed(x).pow(2).sum().backward()
+            model(x).pow(2).sum().backward()
+    assert recorder.faults == []
+    assert recorder.copies > STEPS
+    gradients = ([weight.grad for weight in each.parameters()] for each in (placed, model))
+    torch.testing.assert_close(*gradients)
 
 
 class Changing(nn.Module):
