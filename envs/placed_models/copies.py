@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,18 +46,7 @@ class Copy:
     call: Call | None  # whose output it is, or the gradient of whose output
 
 
-class _Way(NamedTuple):
-    """From where to where a tensor goes, and what it is."""
-
-    source: int
-    destination: int
-    of: CopyOf
-    call: Call | None
-
-    @property
-    def back(self) -> _Way:
-        """That of its gradient."""
-        return _Way(self.destination, self.source, CopyOf.GRADIENT, self.call)
+_Way = tuple[int, int, CopyOf, Call | None]  # from where to where a tensor goes, and what it is
 
 
 class Copier:
@@ -70,22 +59,21 @@ class Copier:
 
     def copy(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The tensor in another place; its gradient will be copied back to where it came from."""
-        way, returned = _Way(source, destination, of, call), None
         if torch._C._are_functorch_transforms_active():  # in which copies have a gradient of their own, uncounted
-            return self.moved(tensor, *way)
+            return self.moved(tensor, source, destination, of, call)
+        returned = None
         has_gradient = torch.is_grad_enabled() and tensor.requires_grad
         if has_gradient and self.side is not None and self.side.join(source, destination):
             returned = _Returned()
             tensor = _departed(tensor, self.side, returned)
-        return _apply(_Copied, tensor, self, way, returned)
+        return _apply(_Copied, tensor, self, (source, destination, of, call), returned)
 
     def moved(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The data alone."""
-        way = _Way(source, destination, of, call)
-        if self._runs_aside(tensor, way):
+        if self.runs_aside(tensor, source, destination):
             assert self.side is not None
-            return self.side.receive(self._sent(tensor, way))
-        self._count(tensor, way)
+            return self.side.receive(self.sent(tensor, source, destination, of, call))
+        self._count(tensor, source, destination, of, call)
         device = self.places.devices[destination]
         if tensor.device == device:
             return tensor.clone()
@@ -105,17 +93,19 @@ class Copier:
         if self.side is not None:
             self.side.settle_all()
 
-    def _runs_aside(self, tensor: Tensor, way: _Way) -> bool:
-        return self.side is not None and tensor.layout is torch.strided and self.side.join(*way[:2])
+    def runs_aside(self, tensor: Tensor, source: int, destination: int) -> bool:
+        """Whether a tensor is copied in side streams."""
+        return self.side is not None and tensor.layout is torch.strided and self.side.join(source, destination)
 
-    def _sent(self, tensor: Tensor, way: _Way) -> Sent:
+    def sent(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Sent:
+        """The data alone, which runs aside and is still on its way."""
         assert self.side is not None
-        self._count(tensor, way)
-        return self.side.send(tensor, *way[:2])
+        self._count(tensor, source, destination, of, call)
+        return self.side.send(tensor, source, destination)
 
-    def _count(self, tensor: Tensor, way: _Way) -> None:
+    def _count(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> None:
         if self.made is not None:
-            self.made.append(Copy(way.of, way.source, way.destination, _size(tensor), way.call))
+            self.made.append(Copy(of, source, destination, _size(tensor), call))
 
 
 # Gradients that have been sent, by the backward pass that did: each is received by the node after the one that sent it.
@@ -126,8 +116,9 @@ class _Copied(Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, copier: Copier, way: _Way, returned: _Returned | None) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.copier, ctx.back, ctx.returned = copier, way.back, returned
-        return copier.moved(tensor, *way)
+        source, destination, of, call = way
+        ctx.copier, ctx.returned, ctx.back = copier, returned, (destination, source, CopyOf.GRADIENT, call)
+        return copier.moved(tensor, source, destination, of, call)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -135,9 +126,11 @@ class _Copied(Function):
         copier, back, returned = ctx.copier, ctx.back, ctx.returned
         if gradient is None:
             return None, None, None, None
-        if returned is None or torch.is_grad_enabled() or not copier._runs_aside(gradient, back):
+        if torch.is_grad_enabled():
             return copier.copy(gradient, *back), None, None, None
-        sent = returned[torch._C._current_graph_task_id()] = copier._sent(gradient, back)
+        if returned is None or not copier.runs_aside(gradient, *back[:2]):
+            return copier.moved(gradient, *back), None, None, None
+        sent = returned[torch._C._current_graph_task_id()] = copier.sent(gradient, *back)
         copier.side.refer(gradient, sent.event)
         return None, None, None, None
 
