@@ -28,16 +28,9 @@ from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
 from graphs.runtime import PROGRAM
 from placers.annealing import Annealing
-from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
 from placers.contract.whole_plans import Proposes, accelerators, check_divides, why_placements_only
-from placers.dapple import Dapple
-from placers.data_parallel import DataParallel
 from placers.default import RELEASED
-from placers.gpipe import GPipe
-from placers.human_expert import HumanExpert
-from placers.optcnn import OptCNN
-from placers.pipedream import PipeDream
 from placers.pipelines.as_pipeline import as_pipeline
 from placers.pipelines.budget import Spent, spending
 from placers.pipelines.contest import Contest, Contestant
@@ -51,15 +44,29 @@ from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import Proposer
 from placers.pipelines.refinement import refined
 from placers.pipelines.size import copies_of
-from placers.single_device import SingleDevice
 from placers.split_search import SplitSearch
 from placers.splits.stage_splits import SearchedSplits
 from placers.splits.undivided import why_undivided
-from placers.tensor_parallel import TensorParallel
 
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
 
 OWN, SEARCHED = "its own pipeline", "an op placement found by search"
+RIVALS = (  # specs; those that end in "=" take micro-batches
+    "data_parallel",
+    "gpipe:micro_batches=",
+    "single_device",
+    "dapple:form=printed,micro_batches=",
+    "dapple:form=corrected,micro_batches=",
+    "dapple:form=released,micro_batches=",
+    "black_gpipe:micro_batches=",
+    "pipedream",
+    "pipedream:form=printed,flush=true,mini_batches=",
+    "pipedream:form=released,flush=true,mini_batches=",
+    f"gpipe:order={ONE_F_ONE_B.name},micro_batches=",
+    f"gpipe:order={ONE_F_ONE_B.name},recompute=true,micro_batches=",
+    "human_expert",
+)
+SPLITTING_RIVALS = "tensor_parallel", "optcnn"
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
 LEARNED = 8  # of a policy, if one proposes, before these; ours
@@ -125,25 +132,12 @@ class Planner(Named):
     def rivals(self) -> list[list[Placer]]:
         """The planners whose plans are compared; of each the first whose replicas divide the micro-batches counts."""
         counts = [self.micro_batches] if self.micro_batches else FEWER
-        return [
-            [DataParallel()],
-            [GPipe(micro_batches=count) for count in counts],
-            [SingleDevice()],
-            [Dapple("printed", count) for count in counts],
-            [Dapple("corrected", count) for count in counts],
-            [Dapple("released", count) for count in counts],
-            [BlackGPipe(count) for count in counts],
-            [PipeDream()],
-            [PipeDream("printed", count, flush=True) for count in counts],
-            [PipeDream("released", count, flush=True) for count in counts],
-            [GPipe(micro_batches=count, order=ONE_F_ONE_B.name) for count in counts],
-            [GPipe(micro_batches=count, order=ONE_F_ONE_B.name, recompute=True) for count in counts],
-            [HumanExpert()],
-        ]
+        several = ([f"{spec}{count}" for count in counts] if spec.endswith("=") else [spec] for spec in RIVALS)
+        return [[by_name.build("placers", spec) for spec in alike] for alike in several]
 
     def splitting_rivals(self) -> list[Placer]:
         """Those of plans that divide ops by other indices than the batch."""
-        return [TensorParallel(), OptCNN()] if self.split else []
+        return [by_name.build("placers", spec) for spec in SPLITTING_RIVALS] if self.split else []
 
 
 build = Planner
@@ -189,7 +183,7 @@ class _Planning:
                 f"planner: stopped by Ctrl-C after {self._spent.simulations} of {self._spent.budget} simulations."
             )
         if best is None:
-            plan = self._first or SingleDevice().place(self._problem, budget=0).plan
+            plan = self._first or by_name.build("placers", "single_device").place(self._problem, budget=0).plan
             self._notes.append("planner: nothing was simulated; this is the best plan by formula.")
             return PlacerResult(plan, planner.name, self._seed, self._spent.simulations, notes=tuple(self._notes))
         notes = [*said_of(self._contest, self._problem), *self._described(), *self._notes]

@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import BUCKET_BYTES
+from graphs.foundation import by_name
 from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 from placers.contract.placer import Placer
-from placers.data_parallel import DataParallel
-from placers.optcnn import OptCNN
 from placers.pipelines.budget import Spent, spending
 from placers.pipelines.contest import Contest, Contestant
 from placers.pipelines.notes import said_of
@@ -32,12 +31,11 @@ from placers.splits.neighbours import Kept, Kind, kinds_of, neighbours
 from placers.splits.options import SplitRules, Splitting
 from placers.splits.pricing import Pricing
 from placers.splits.undivided import first_devices, on_one_device, why_undivided
-from placers.tensor_parallel import TensorParallel
-from placers.tofu import Tofu
 
 BY_REQUEST = True  # it compares all others that divide ops itself
 
 OWN = "its own cuts"
+RIVALS = "data_parallel", "tensor_parallel", "tofu", "optcnn"
 GRADIENTS = (0.5, 1.0, 0.25, 0.0)  # prices of what passes of gradients, as a share of the time on links; ours
 ORDERS = (PROGRAM, None)  # in that of the program sums of gradients begin early; by the problem's rule ops wait less
 BUCKETS = (BUCKET_BYTES / 4, BUCKET_BYTES * 4)
@@ -124,7 +122,7 @@ class _Search:
                 f"split_search: stopped by Ctrl-C after {spent.simulations} of {spent.budget} simulations."
             )
         if best is None:
-            plan = self._first or DataParallel(len(self._devices)).place(self._problem, budget=0).plan
+            plan = self._first or self._rival("data_parallel").place(self._problem, budget=0).plan
             self._notes.append("split_search: nothing was simulated; this is the best plan by price.")
             return PlacerResult(plan, name, self._seed, spent.simulations, notes=tuple(self._notes))
         notes = (*said_of(self._contest, self._problem, "split_search"), *self._notes)
@@ -133,10 +131,8 @@ class _Search:
     # ---- other placers -----------------------------------------------------------------------------------
 
     def _compare_rivals(self) -> None:
-        count = len(self._devices)
-        rivals: list[Placer] = [DataParallel(count), TensorParallel(count), Tofu(count), OptCNN(count)]
-        for rival in rivals:
-            word = rival.name.partition(":")[0]
+        for word in RIVALS:
+            rival = self._rival(word)
             if not self._spent.left:
                 self._notes.append(f"split_search: no simulations were left to compare {word}.")
                 continue
@@ -146,6 +142,10 @@ class _Search:
                     self._contest.offer(f"{word} in the order of the program", replace(plan, order=ORDERS[0]))
             except InputError as error:
                 self._contest.refused[word] = str(error)
+
+    def _rival(self, word: str) -> Placer:
+        rival: Placer = by_name.build("placers", f"{word}:devices={len(self._devices)}")
+        return rival
 
     # ---- cuts --------------------------------------------------------------------------------------------
 
