@@ -7,18 +7,16 @@ the published system everything is sent through the host; here it takes the link
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from envs.pass_orders import PassOrder
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.placer_result import PlacerResult
 from envs.plans.schedule import pass_order_of
 from graphs.cluster import Cluster
-from graphs.foundation.by_name import Extension, Named
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
@@ -47,11 +45,7 @@ class BlackGPipe(Named):
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise InputError(f"black_gpipe: layers is {self.layers}; expected at least 1")
-        self._order.loaded()
-
-    @cached_property
-    def _order(self) -> Extension[PassOrder]:
-        return pass_order_of(self.order)
+        pass_order_of(self.order).loaded()
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. Data parallelism if no pipeline fits the memory, which a note says.
@@ -65,7 +59,7 @@ class BlackGPipe(Named):
         limit = float(problem.cluster.memory_bytes[list(devices)].min())
         found = partition(chain, len(devices), limit, shared=problem.graph.samples // micro_batches)
         pipelined = LayerPipeline(
-            layer_stages(found.stages, (devices,)), micro_batches, self._order,
+            layer_stages(found.stages, (devices,)), micro_batches, self.order,
             tuple(range(len(found.stages))) if self.recompute and problem.graph.is_training else (),
         )  # fmt: skip
         return pipeline_result(problem, layers, pipelined, self.name, seed, _said(layers, found, micro_batches))

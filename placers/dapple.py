@@ -7,15 +7,13 @@ else they need not, as in the paper's plans.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Literal
 
-from envs.pass_orders import PassOrder
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.placer_result import PlacerResult
 from envs.plans.schedule import pass_order_of
-from graphs.foundation.by_name import Extension, Named
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
@@ -55,11 +53,7 @@ class Dapple(Named):
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise InputError(f"dapple: layers is {self.layers}; expected at least 1")
-        self._order.loaded()
-
-    @cached_property
-    def _order(self) -> Extension[PassOrder]:
-        return pass_order_of(self.order)
+        pass_order_of(self.order).loaded()
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. Raises InputError for samples that cannot be divided into the micro-batches.
@@ -82,7 +76,7 @@ class Dapple(Named):
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected", shared)
             pipeline, _ = planned(chain, servers.links, DeviceSets.of(tuple(servers.sizes.tolist())), by)
         pipelined = LayerPipeline(
-            layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self._order,
+            layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self.order,
             tuple(range(len(pipeline.stages))) if self.recompute and problem.graph.is_training else (),
         )  # fmt: skip
         return pipeline_result(problem, layers, pipelined, self.name, seed, _said(pipeline, self.form) + rival)

@@ -8,17 +8,15 @@ frozen layers are spread over the pipeline like all others.
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.pass_orders import PassOrder
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import WHOLE_BATCH, Schedule, pass_order_of
-from graphs.foundation.by_name import Extension, Named
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.op_groups.coarsening import summed
@@ -56,11 +54,7 @@ class PipeTransformer(Named):
         for knob in ("first", "devices", "pipelines", "micro_batches"):
             if getattr(self, knob) < 0:
                 raise InputError(f"pipetransformer: {knob} is {getattr(self, knob)}; expected at least 0")
-        self._order.loaded()
-
-    @cached_property
-    def _order(self) -> Extension[PassOrder]:
-        return pass_order_of(self.order)
+        pass_order_of(self.order).loaded()
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. Where only placements make sense, one pipeline without micro-batches.
@@ -89,7 +83,7 @@ class PipeTransformer(Named):
         check_divides(problem.graph, "pipetransformer", count, pipelines)
         several = [tuple(usable[each[place]] for each in spread) for place in range(length)]
         of_op = stage[problem.graph.units].tolist()
-        schedule = Schedule(count, tuple(of_op), self._order)
+        schedule = Schedule(count, tuple(of_op), self.order)
         if length == count == 1:
             schedule = WHOLE_BATCH
         note = (
