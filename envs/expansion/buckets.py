@@ -64,10 +64,8 @@ class Buckets:
 
 def as_made(graph: OpGraph, gradients: Ints) -> Ints:
     """(gradients,) distinct ops, in the order in which the backward pass makes them."""
-    position = np.empty(len(graph), np.int64)
-    position[graph.topological_order] = np.arange(len(graph))
     distinct = np.unique(gradients)
-    return distinct[np.argsort(position[distinct])]
+    return distinct[np.argsort(graph.topological_position[distinct])]
 
 
 def gradient_bytes(layout: Layout, gradients: Ints) -> Floats:

@@ -113,8 +113,7 @@ class _Gathers:
         at, pair = equal_pairs(origin[copies], self.op)
         copy, group = copies[at], self.group[pair]
         is_later = (role[copy] == Role.RECOMPUTED) | (layout.problem.graph.phase[origin[copy]] == Phase.BACKWARD)
-        order = np.empty(len(layout.problem.graph), np.int64)
-        order[layout.problem.graph.topological_order] = np.arange(len(order))
+        order = layout.problem.graph.topological_position
         position = np.where(
             role[copy] == Role.RECOMPUTED, positions_again(layout, order)[origin[copy]], order[origin[copy]]
         )

@@ -67,11 +67,9 @@ def _is_recomputed(layout: Layout, part: Ints) -> Bools:
     here = (of_part[:, 0] == of_part[:, 1]) & (of_part[:, 0] >= 0)
     within = here & ~graph.control & (of_phase[:, 0] == Phase.FORWARD)
     again[graph.edges[within & (of_phase[:, 1] == Phase.BACKWARD), 0]] = True
-    position = np.empty(len(graph), np.int64)
-    position[graph.topological_order] = np.arange(len(graph))
     forward = graph.edges[within & (of_phase[:, 1] == Phase.FORWARD)]
     needed = again.tolist()
-    for producer, consumer in forward[np.argsort(-position[forward[:, 1]])].tolist():
+    for producer, consumer in forward[np.argsort(-graph.topological_position[forward[:, 1]])].tolist():
         needed[producer] |= needed[consumer]
     takes_time = np.asarray(costs_of(layout.problem).op_seconds.any(axis=1))
     takes_time[graph.edges[~graph.control, 1]] = True  # or reads something

@@ -42,12 +42,12 @@ def all_reduces(timeline: Timeline) -> list[AllReduce]:
     moved, found = timeline.transfers, []
     sent = np.zeros(len(graph))  # (components,) bytes
     np.add.at(sent, component[moved.producer], graph.moved_bytes[moved.output])
-    steps, position = np.flatnonzero(is_step), np.argsort(graph.topological_order)
+    steps = np.flatnonzero(is_step)
     for number in np.unique(component[steps[expansion.role[steps] == Role.SEND]]).tolist():
         mine = component == number
         ops = np.flatnonzero(mine)
         sums, sends = (ops[expansion.role[ops] == role] for role in (Role.SUM, Role.SEND))
-        sums = sums[np.argsort(position[sums])]
+        sums = sums[np.argsort(graph.topological_position[sums])]
         last = dict(zip(timeline.placement[sums].tolist(), sums.tolist(), strict=True))  # by member
         counts = [Counter(timeline.placement[each].tolist()) for each in (sums, sends)]
         is_even = all(each == dict.fromkeys(last, max(each.values())) for each in counts)

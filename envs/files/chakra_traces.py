@@ -92,8 +92,8 @@ class _Traces:
     def _on(self, device: int) -> list[int]:
         """The ops of a device, in the order in which it ran them."""
         ops, timeline = np.flatnonzero(self.timeline.placement == device), self.timeline
-        position = np.argsort(self.graph.topological_order)
-        return list(ops[np.lexsort((position[ops], timeline.finish[ops], timeline.start[ops]))].tolist())
+        order = np.lexsort((self.graph.topological_position[ops], timeline.finish[ops], timeline.start[ops]))
+        return list(ops[order].tolist())
 
     def _sent(self) -> tuple[list[_SentMessage], Ints]:
         """What is sent, but for all-reduces, and (edges,) by what of it each edge is carried; -1 within a device."""

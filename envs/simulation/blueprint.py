@@ -207,9 +207,7 @@ def _issue(problem: Problem, priority: Floats) -> Records:
     priority = priority if len(priority) else np.zeros(len(graph))
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:
-        position = np.empty(len(graph), np.int64)
-        position[graph.topological_order] = np.arange(len(graph))
-        issue["position"] = position
+        issue["position"] = position = graph.topological_position
         node = np.arange(len(graph))
         issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
         if problem.runtime.streams:

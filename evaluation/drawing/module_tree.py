@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs.algorithms.order import levels, topological_order
+from graphs.algorithms.order import levels
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 
 ROOT = -1
@@ -85,9 +85,7 @@ class ModuleTree:
     @cached_property
     def begins(self) -> Ints:
         """(nodes,) when each begins in an order of all ops: that of its first op."""
-        ops = len(self.graph)
-        rank = np.empty(ops, np.int64)
-        rank[topological_order(self.graph.edges, ops)] = np.arange(ops)
+        ops, rank = len(self.graph), self.graph.topological_position
         begins = np.full(len(self), ops)
         for depth in range(self.lineage.shape[1]):
             chain = self.lineage[:ops, depth]

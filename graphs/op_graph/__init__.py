@@ -142,6 +142,11 @@ class OpGraph:
         return _frozen(topological_order(self.edges, len(self)), np.int64)  # of all ops: a cycle has been refused
 
     @cached_property
+    def topological_position(self) -> Ints:
+        """(ops,) the place of each op in that order."""
+        return _frozen(np.argsort(self.topological_order), np.int64)
+
+    @cached_property
     def weight_bytes(self) -> Floats:
         """(ops,) bytes of the parameters that each op reads; a shared one counts at every op that reads it."""
         total = np.zeros(len(self))

@@ -35,6 +35,4 @@ def earliest_starts(graph: OpGraph, seconds: Floats) -> Floats:
 
 def _by_producer(graph: OpGraph) -> Ints:
     """(edges,) edges by the position of their producers in the topological order."""
-    position = np.empty(len(graph), np.int64)
-    position[graph.topological_order] = np.arange(len(graph))
-    return np.argsort(position[graph.edges[:, 0]], kind="stable")
+    return np.argsort(graph.topological_position[graph.edges[:, 0]], kind="stable")

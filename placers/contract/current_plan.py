@@ -55,7 +55,6 @@ class PlanReader:
         self._unit_seconds = problem.units.summed(self.simulator.costs.op_seconds)  # (units, devices)
         self._latency, self._per_byte = link_costs(problem.cluster)
         self._memory = np.maximum(problem.cluster.memory_bytes, 1.0)
-        self._position = np.argsort(problem.graph.topological_order)
         self._edges = problem.graph.edges.astype(np.int64)  # a copy, as compiled code wants what can be written
         self._carried = np.array(problem.graph.carried_bytes, np.float64)
 
@@ -70,7 +69,9 @@ class PlanReader:
         start, finish, outcome = self.simulator.op_times(placement, priorities)
         graph = self.problem.graph
         device = np.ascontiguousarray(placement[graph.units], np.int64)
-        by_start = np.lexsort((self._position, start))  # ops that take no time start with those that read them
+        by_start = np.lexsort(
+            (graph.topological_position, start)
+        )  # ops that take no time start with those that read them
         slack, idle = np.empty(len(graph)), np.empty(len(graph))
         offsets, out_edges = self._consumers
         edges = self._edges

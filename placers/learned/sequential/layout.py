@@ -168,12 +168,12 @@ def _inputs(graph: OpGraph) -> tuple[Ints, Ints, Bools, Floats]:
         a -> x, a -> y (both read output 0, 8 bytes), a -> x (a message, 2 bytes)    x, y in unit 1
         reader 1, input a, sent, 10 bytes
     """
-    position = np.argsort(graph.topological_order)
     crossing = (graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)
     crossing &= graph.units[graph.edges[:, 0]] != graph.units[graph.edges[:, 1]]
     producer, reader, control = graph.edges[crossing, 0], graph.units[graph.edges[crossing, 1]], graph.control[crossing]
     output, carried = graph.edge_output[crossing], graph.carried_bytes[crossing]
-    order = np.lexsort((output, control, position[producer], reader))  # of a pair's edges, those that carry come first
+    # of a pair's edges, those that carry come first
+    order = np.lexsort((output, control, graph.topological_position[producer], reader))
     producer, reader, control, output = producer[order], reader[order], control[order], output[order]
     new_pair, new_output = np.ones(len(order), np.bool_), np.ones(len(order), np.bool_)
     new_pair[1:] = (np.diff(reader) != 0) | (np.diff(producer) != 0)

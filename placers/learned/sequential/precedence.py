@@ -83,7 +83,7 @@ class Precedence:
             return None
         graph, (latency, per_byte) = problem.graph, link_costs(problem.cluster)
         rule = priorities_of(problem, op_seconds=costs.op_seconds)
-        edges = np.argsort(np.argsort(graph.topological_order)[graph.edges[:, 0]], kind="stable")
+        edges = np.argsort(graph.topological_position[graph.edges[:, 0]], kind="stable")
         producer, consumer = (np.ascontiguousarray(end) for end in graph.edges[edges].T)
         paths = Paths(
             producer, consumer, ~graph.control[edges], graph.carried_bytes[edges].astype(np.float64),
