@@ -24,7 +24,7 @@ setup: .venv/installed
 	@echo "2 of 3: packages, some of them large: minutes, most of which go into downloads"
 	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
 	@echo "3 of 3: compiling the simulator and the searches: half a minute"
-	$(BIN)/python -m evaluation.compile_all
+	$(BIN)/python -m evaluation.commands.compile_all
 	@touch $@
 	@echo "Done. $(BIN)/placelab says what to do first."
 

@@ -8,7 +8,7 @@ keeps it in `__pycache__` next to its source or, where that cannot be written, i
 environment variable NUMBA_CACHE_DIR names another. Compiled code belongs to one tree of sources, so it is not in
 `graphs.foundation.cache_folder`: it is removed with them, and needs no bound and no clearing. It is used for as long as
 the text of the sources, Python, numba and the kind of processor are the same, whatever the time or owner of the files.
-`python -m evaluation.compile_all` compiles every function at once.
+`python -m evaluation.commands.compile_all` compiles every function at once.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ print(time.process_time() - begin)
 """
 ALL = """
 import time
-from evaluation.compile_all import compile_all
+from evaluation.commands.compile_all import compile_all
 begin = time.process_time()
 compile_all()
 print(time.process_time() - begin)

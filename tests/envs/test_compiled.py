@@ -155,7 +155,7 @@ def test_every_compiled_function_is_among_those_that_are_compiled_ahead() -> Non
 def test_compile_all_compiles_every_function_once_for_all_that_they_are_given() -> None:
     code = """
 import importlib, pickle
-from evaluation.compile_all import compile_all
+from evaluation.commands.compile_all import compile_all
 from envs.simulation.bounds import lower_bound
 from envs.simulation.compiled import KERNELS
 from graphs.foundation.by_name import build

@@ -1,4 +1,4 @@
-"""Compile every compiled function once, so that no command has to: `python -m evaluation.compile_all`, in `make setup`.
+"""Compile every compiled function once, so that no command has to; `make setup` runs it.
 
 Each is called as the library calls it, on a small problem; what is compiled already is only loaded.
 """
