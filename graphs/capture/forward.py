@@ -78,12 +78,12 @@ def traced(
     return traced_example(Example(module, tuple(args), dict(kwargs or {}), name, first_dimension((args, kwargs))))
 
 
-def traced_model(what: str, samples: int = 0) -> Builder:
+def traced_model(what: str) -> Builder:
     """The model of a family spec, or of a user's function, "path/to/file.py:callable", traced.
 
-    With `samples`, its inputs are that many. Raises as `example_of` and `capture` do.
+    Raises as `example_of` and `capture` do.
     """
-    return traced_example(example_of(what, samples))
+    return traced_example(example_of(what))
 
 
 def traced_example(example: Example) -> Builder:

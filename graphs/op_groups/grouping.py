@@ -62,18 +62,14 @@ def untied(graph: OpGraph) -> OpGraph:
     return replace(graph, group=np.zeros(0, np.int64)) if (graph.group >= 0).any() else graph
 
 
-def tie_levels(graph: OpGraph, counts: Sequence[int], within: Ints | None = None) -> list[OpGraph]:
+def tie_levels(graph: OpGraph, counts: Sequence[int]) -> list[OpGraph]:
     """The graph tied into several numbers of op groups, the finest first; groups of a level are unions of the finer's.
 
-    Each level is what `tie_ops` makes. With `within`, (units,) labels such as the devices of a placement, no group has
-    units of two labels, so that there may be more groups, and the placement is one of every level. Raises InputError
-    for less than one group.
+    Each level is what `tie_ops` makes. Raises InputError for less than one group.
     """
     for count in counts:
         check_groups(count)
     constraint = _constraints(graph)
-    if within is not None:
-        constraint = distinct_pairs(np.column_stack([constraint, numbered_by_first(within)]))[1]
     free = not constraint.any()
     links, traffic = _links(graph)
     finest_first = sorted(counts, reverse=True)

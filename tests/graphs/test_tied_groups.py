@@ -209,22 +209,3 @@ def test_groups_of_a_level_are_unions_of_the_finer_ones(
         assert (coarser.units == coarser.units[first[unit]]).all()
     for count, level in zip(sorted(counts)[::-1], levels, strict=True):
         assert level.units.tolist() == tie_ops(graph, count).units.tolist()
-
-
-@given(st.integers(1, 40), st.integers(0, 999), st.integers(1, 4), st.lists(st.integers(1, 50), min_size=1, max_size=3))
-def test_no_group_crosses_the_devices_of_a_placement(ops: int, seed: int, devices: int, counts: list[int]) -> None:
-    """So that the placement is one of every level."""
-    graph = step(random_graph(ops, seed, weights=False), "against", seed, orphans=0.3)
-    placement = np.random.default_rng(seed).integers(0, devices, graph.num_units)
-    finer = graph
-    for level in tie_levels(graph, counts, placement):
-        assert len(set(zip(level.units.tolist(), placement[graph.units].tolist(), strict=True))) == level.num_units
-        _, first, unit = np.unique(finer.units, return_index=True, return_inverse=True)
-        assert (level.units == level.units[first[unit]]).all()
-        finer = level
-    assert finer.num_units >= min(min(counts), graph.num_units)
-
-
-def test_parts_that_no_group_may_cross_can_leave_more_groups_than_asked_for() -> None:
-    graph = alike(8, [(op, op + 1) for op in range(7)])
-    assert [level.num_units for level in tie_levels(graph, [1, 5], np.arange(8) % 2)] == [5, 2]

@@ -16,14 +16,13 @@ from their formulas.
 import numpy as np
 
 from envs.pipelines.layers import Layers
-from placers.pipelines.published.dapple_program import RATES, Rates, sum_seconds
+from placers.pipelines.published.dapple_program import sum_seconds
 from placers.pipelines.published.device_policies import Counts
 
 
 def data_parallel_seconds(
-    layers: Layers, sizes: Counts, *, overlap: bool = True, with_forward: bool = False, accumulated: int = 1,
-    rates: Rates = RATES,
-) -> float:  # fmt: skip
+    layers: Layers, sizes: Counts, *, overlap: bool = True, with_forward: bool = False, accumulated: int = 1
+) -> float:
     """Seconds of a step on all devices; `sizes` are those of each server.
 
     Without `overlap` gradients are summed up at the end. `with_forward` hides sums behind the next forward pass, too.
@@ -33,9 +32,9 @@ def data_parallel_seconds(
     devices = sum(sizes)
     computing = float((layers.forward + layers.backward).sum()) / devices
     if not overlap:
-        return computing + sum_seconds(sizes, float(layers.weights.sum()), rates)
+        return computing + sum_seconds(sizes, float(layers.weights.sum()))
     half = (layers.forward + layers.backward) / 2 / (devices * accumulated)
-    sums = np.array([sum_seconds(sizes, float(weights), rates) for weights in layers.weights])
+    sums = np.array([sum_seconds(sizes, float(weights)) for weights in layers.weights])
     hidden = half + half[::-1] if with_forward else half  # behind the sum of each layer's successor
     drift, unused = float(sums[0]), 0.0
     for summed, behind in zip(sums[1:], hidden[:-1], strict=True):
