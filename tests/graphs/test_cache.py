@@ -305,8 +305,8 @@ def test_all_of_placelab_that_decides_a_graph_is_in_the_key() -> None:
         assert file in files, f"{file} decides what a graph is"
         for node in ast.walk(ast.parse(file.read_text())):
             for name in [node.module or ""] if isinstance(node, ast.ImportFrom) else []:
-                found = ROOT.joinpath(*name.split(".")).with_suffix(".py")
-                asked += [found] if found.is_file() else []
+                found = ROOT.joinpath(*name.split("."))
+                asked += [each for each in (found.with_suffix(".py"), found / "__init__.py") if each.is_file()]
     assert len(seen) > 20
 
 
