@@ -25,6 +25,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from envs.placed_models.places import EVERYWHERE
+
 
 class Sent(NamedTuple):
     """A tensor that is on its way."""
@@ -49,9 +51,10 @@ class SideStreams:
         return type(self), (self._devices,)  # of a model that is saved
 
     def join(self, source: int, destination: int) -> bool:
-        """Whether there are streams from one place to another: both are accelerators, and two."""
-        here, there, accelerator = self._devices[source], self._devices[destination], self._accelerator
-        return source >= 0 and accelerator is not None and here != there and here.type == there.type == accelerator.type
+        """Whether there are streams from one place to another: for both stand accelerators, be it the same one."""
+        if self._accelerator is None or source in (EVERYWHERE, destination):
+            return False
+        return self._devices[source].type == self._devices[destination].type == self._accelerator.type
 
     def send(self, tensor: Tensor, source: int, destination: int) -> Sent:
         """Issue a copy of what the current stream of its source makes of a tensor."""
@@ -100,9 +103,10 @@ class SideStreams:
             self._referred.pop(number, None)
 
     def _between(self, source: int, destination: int) -> tuple[torch.Stream, torch.Stream]:
-        """The stream of the source and that of the destination."""
+        """The stream of the source and that of the destination: one, where one device stands for both."""
         if (source, destination) not in self._streams:
-            self._streams[source, destination] = self._new(source), self._new(destination)
+            leaves, is_one = self._new(source), self._devices[source] == self._devices[destination]
+            self._streams[source, destination] = leaves, leaves if is_one else self._new(destination)
         return self._streams[source, destination]
 
     # ---- what PyTorch does, and tests in its place -----------------------------------------------------------
@@ -117,7 +121,8 @@ class SideStreams:
         return stream
 
     def _copied(self, tensor: Tensor, destination: int) -> Tensor:
-        return tensor.to(self._devices[destination], non_blocking=True)
+        device = self._devices[destination]
+        return tensor.clone() if tensor.device == device else tensor.to(device, non_blocking=True)
 
     def _keep(self, tensor: Tensor, stream: torch.Stream) -> None:
         tensor.record_stream(stream)

@@ -94,13 +94,20 @@ def _plans(problem: Problem) -> dict[str, Plan]:
 
 
 def one_card_twice(card: Card) -> Iterator[Row]:
-    """`parallelize` with one device given twice, and the plain model: losses, times, and what a step leaves behind."""
+    """`parallelize` with one device given twice, and the plain model: losses, times, and what a step leaves behind.
+
+    Copies hold up what both are given, or run beside it in side streams.
+    """
     for model, spec in SMALL.items():
-        placed = place(spec, cluster="p100x2", placer="annealing", budget=100)
-        plain, training = CardTraining(spec, card.device), CardTraining(spec, card.device)
-        training.module = parallelize(training.module, placed, devices=[str(card.device)] * 2)
-        row: Row = {"model": model, "loss_differs": _difference(plain, training)}
-        for name, each in (("plain", plain), ("placed", training)):
+        placed = place(spec, cluster="p100x2", placer="annealing", budget=100, runtime="ideal")  # with copies
+        plain = CardTraining(spec, card.device)
+        trainings, row = {"plain": plain}, Row(model=model)
+        for name, aside, differs in (("placed", False, "loss_differs"), ("aside", True, "aside_differs")):
+            training = trainings[name] = CardTraining(spec, card.device)
+            devices = [str(card.device)] * 2
+            training.module = parallelize(training.module, placed, devices=devices, side_streams=aside)
+            row[differs] = _difference(CardTraining(spec, card.device), training)
+        for name, each in trainings.items():
             row[f"{name}_ms"] = 1e3 * card.wall_seconds(each.step, 5)
             if card.is_cuda:
                 card.free()

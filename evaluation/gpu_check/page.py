@@ -21,7 +21,8 @@ ABOUT = {  # part -> what its table shows
     "copies": "Copies between the memories of the processor and of the device.",
     "placements": "Placements on the device and the processor, run by `parallelize`, with times measured on both. "
     "`simulated` is the plan's step, `issued` the same in PyTorch's order. Losses are compared over five steps.",
-    "one_card_twice": "`parallelize` on one device given twice, and the plain model. `left` is what a step keeps.",
+    "one_card_twice": "`parallelize` on one device given twice, also with copies in side streams, and the plain model. "
+    "`left` is what a step keeps.",
     "processes": "`placelab run`, with a process on each device.",
 }
 

@@ -174,14 +174,12 @@ class RecordedStreams(SideStreams):
     """Side streams between places, which a recorder knows."""
 
     def __init__(self, devices: Sequence[torch.device], recorder: Recorder) -> None:
-        super().__init__(devices)
+        super().__init__([torch.device("cuda", place) for place in range(len(devices))])
+        self._accelerator = torch.device("cuda")
         self._recorder, recorder.referred = recorder, self._all_referred
 
     def _all_referred(self) -> Iterator[Tensor]:
         return (tensor for of_pass in self._referred.values() for tensor, _ in of_pass)
-
-    def join(self, source: int, destination: int) -> bool:
-        return source >= 0 and source != destination
 
     def _new(self, place: int) -> torch.Stream:
         return cast(torch.Stream, self._recorder.stream(place))

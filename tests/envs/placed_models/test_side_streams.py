@@ -193,13 +193,14 @@ def test_gradients_can_be_differentiated(monkeypatch: pytest.MonkeyPatch) -> Non
         assert recorder.copies > 4
 
 
-def test_streams_join_two_accelerators_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_join_accelerators_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [torch.device(each) for each in ("cuda:0", "cuda:1", "cpu", "cuda:0")]
     assert not SideStreams(devices).join(0, 1)  # there are none here
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     streams = SideStreams(devices)
     assert streams.join(0, 1)
-    assert not any(streams.join(*ends) for ends in ((0, 2), (2, 0), (0, 3), (EVERYWHERE, 1)))
+    assert streams.join(0, 3)  # one that stands for two
+    assert not any(streams.join(*ends) for ends in ((0, 2), (2, 0), (0, 0), (EVERYWHERE, 1)))
 
 
 class WaitsForNobody(RecordedStreams):
