@@ -11,6 +11,8 @@ RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,
 
 # the name of the GPU in the catalogue, for gpu-check
 KIND ?= h100
+# several GPUs for gpu-check, as in cuda:0,cuda:1
+DEVICES ?=
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
@@ -62,7 +64,7 @@ bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json
 
 gpu-check: setup  ## on a machine with a GPU, minutes: kernels, steps, memory, copies, placements, measured and predicted
-	$(BIN)/python -m evaluation.gpu_check --kind $(KIND) --out runs/gpu_check.json
+	$(BIN)/python -m evaluation.gpu_check --kind $(KIND) $(if $(DEVICES),--devices $(DEVICES)) --out runs/gpu_check.json
 	$(BIN)/python -m evaluation.gpu_check.page runs/gpu_check.json runs/gpu_check.md
 
 graphs: setup  ## capture every configuration that papers name, in full

@@ -13,18 +13,18 @@ from envs.running.training_job import StepOf, Training, TrainingJob, Unplaced, U
 from envs.running.ways import by_processes, check_can_run, parts_of_batch, step_of
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
+from graphs.foundation.errors import DiffersError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 FIRST = 2  # steps that are not counted, if there are more: they also load, allocate and connect
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredRun:
-    """What a plan's steps took in processes, one per device."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunSteps:
+    """What a plan's steps took, and what came out of them."""
 
     predicted: Timeline  # simulated
-    measured: Timeline  # the step whose time is the median
     seconds: Floats  # (steps,) of each
     losses: tuple[float, ...]  # (steps,)
     growth_bytes: Floats  # (devices,) the most memory beyond that before the first step; NaN if unknown
@@ -37,14 +37,37 @@ class MeasuredRun:
         return self.seconds[_first(len(self.seconds)) :]
 
     @property
+    def median(self) -> int:
+        """The step whose time is the median of those that count, the lower one of two."""
+        first = _first(len(self.seconds))
+        return first + int(np.argsort(self.counted, kind="stable")[(len(self.counted) - 1) // 2])
+
+    @property
     def step_seconds(self) -> float:
-        """The median."""
-        return self.measured.step_seconds
+        """Its time."""
+        return float(self.seconds[self.median])
 
     @property
     def is_equal(self) -> bool:
         """Whether its first step is the unplaced model's, but for rounding; true if it was not compared."""
         return all(each.is_small for each in self.differences)
+
+    def require_equal(self) -> None:
+        """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
+        if self.is_equal:
+            return
+        worst = max((each for each in self.differences if not each.is_small), key=lambda each: each.relative)
+        raise DiffersError(
+            f"run by the plan, {self.predicted.problem.graph.name!r} is not what it is without: in the first step its "
+            f"{worst.what} differ by {worst.relative:.2g} of the largest, in {worst.name!r}"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredRun(RunSteps):
+    """What a plan's steps took in processes, one per device."""
+
+    measured: Timeline  # the step whose time is the median
 
 
 def run_plan(
@@ -69,17 +92,15 @@ def run_plan(
     predicted = replace(predicted, expansion=laid.expansion, order=order_name(problem, plan.order))
     steps = list(zip(*(process.steps for process in done), strict=True))
     seconds = np.array([max(each.ended for each in step) - min(each.began for each in step) for step in steps])
-    counted = np.arange(_first(len(steps)), len(steps))
-    median = counted[np.argsort(seconds[counted], kind="stable")[(len(counted) - 1) // 2]]
-    return MeasuredRun(
-        predicted,
-        measured_timeline(predicted, steps[median]),
-        seconds,
-        tuple(sum(process.loss for process in step) for step in steps),
-        np.array([process.growth_bytes for process in done]),
-        apart,
-        why,
+    run = RunSteps(
+        predicted=predicted,
+        seconds=seconds,
+        losses=tuple(sum(process.loss for process in step) for step in steps),
+        growth_bytes=np.array([process.growth_bytes for process in done]),
+        differences=apart,
+        not_compared=why,
     )
+    return MeasuredRun(**vars(run), measured=measured_timeline(predicted, steps[run.median]))
 
 
 def _compared(

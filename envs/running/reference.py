@@ -78,7 +78,7 @@ def unplaced(
         for replica in reversed(range(replicas)):  # the first one's buffers stay
             _restore(module, first)
             for part in parts_of_replica(batch, program.example.samples, replicas, replica, micro_batches):
-                loss = _loss(program, module, part)
+                loss = loss_of(program, module, part)
                 loss = loss / (replicas * micro_batches) if program.returns_loss else loss
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
@@ -86,7 +86,8 @@ def unplaced(
     gradients = {name: weight.grad.to_dense() for name, weight in weights.items() if weight.grad is not None}
     largest = max(map(_size, gradients.values()), default=0.0)
     adam = Adam(adam.rate, adam.betas, max(adam.eps, EPSILON * largest))
-    _update(list(weights.values()), adam)
+    for optimizer in optimizers(list(weights.values()), adam):
+        optimizer.step()
     changed = {name: each for name, each in module.named_buffers() if not torch.equal(each, first[name])}
     return Reference(Results(total, weights, gradients, changed), adam.eps, draws.drew, draws.rounding)
 
@@ -139,20 +140,21 @@ def _size(tensor: Tensor) -> float:
     return float(tensor.detach().abs().max()) if tensor.numel() else 0.0
 
 
-def _loss(program: CapturedProgram, module: nn.Module, batch: Batch) -> Tensor:
+def loss_of(program: CapturedProgram, module: nn.Module, batch: Batch) -> Tensor:
     """What the plan's step calls the loss."""
     args, kwargs = program.arguments(batch)
     with program.example.importing():
         return program.loss_from(module(*args, **kwargs))
 
 
-def _update(weights: list[Tensor], adam: Adam) -> None:
-    """A first step of weights that have gradients."""
+def optimizers(weights: Sequence[Tensor], adam: Adam) -> list[torch.optim.Optimizer]:
+    """PyTorch's own of weights that have gradients: Adam and, of those with sparse ones, its kin."""
     sparse = [weight for weight in weights if weight.grad is not None and weight.grad.is_sparse]
-    if dense := [weight for weight in weights if weight.grad is not None and not weight.grad.is_sparse]:
-        adam.optimizer(dense).step()
+    dense = [weight for weight in weights if weight.grad is not None and not weight.grad.is_sparse]
+    found = [adam.optimizer(dense)] if dense else []
     if sparse:
-        torch.optim.SparseAdam(sparse, lr=adam.rate, betas=adam.betas, eps=adam.eps).step()  # type: ignore[no-untyped-call]
+        found.append(torch.optim.SparseAdam(sparse, lr=adam.rate, betas=adam.betas, eps=adam.eps))
+    return found
 
 
 def _restore(module: nn.Module, kept: Mapping[str, Tensor]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from envs.running.training_job import Training
     from evaluation.commands.arguments import ClusterLike, GraphLike, PathLike, PlanLike, ProblemOptions, RunOptions
     from evaluation.comparing.simulated_plan import SimulatedPlan
+    from evaluation.measuring.looped_plan import LoopedPlan
     from evaluation.measuring.measured_plan import MeasuredPlan
 
 
@@ -38,9 +40,10 @@ def run(
     devices: Sequence[str] = (),
     steps: int = 10,
     check: bool = True,
+    in_one_process: bool = False,
     out: PathLike | None = None,
     **options: Unpack[RunOptions],
-) -> MeasuredPlan:
+) -> MeasuredPlan | LoopedPlan:
     """Train a model for some steps as a plan says, in a process per device, and compare with what was predicted.
 
     On CPUs the processes use gloo, each on a core of its own if there are enough, and on GPUs NCCL. The optimizer is
@@ -56,6 +59,8 @@ def run(
         steps: how many steps to train.
         check: make the first step without the plan as well, on the first device, and show how far its loss, gradients,
             weights and buffers are from those of the plan.
+        in_one_process: run an op placement as `placelab.parallelize` does in a loop, on any `devices`, such as
+            `cuda:0,cpu`; that loop is predicted, and single ops are not measured.
         out: a new folder for what was run: the command, settings, versions, seed, metrics, the plan and both steps.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         batch: samples of a step, as `place` takes it.
@@ -72,23 +77,29 @@ def run(
         trace: a file of both steps to write for ui.perfetto.dev: `*.json` or `*.json.gz`.
 
     """
-    _check_files([model, plan, cluster], options["chart"], options["trace"], out)
-    if isinstance(plan, Path):
-        check_readable(plan, "`placelab place GRAPH --out FILE` writes a plan")
-    _check_data(options["data"])
+    _check_files(model, plan, cluster, options, out)
     _check_model(model)  # imports torch, unlike the checks of files
-    used = _devices(devices, cluster)
-    asked: ProblemOptions = {
-        "groups": options["groups"], "batch": options["batch"], "cost_model": options["cost_model"],
-        "runtime": options["runtime"], "order": options["order"], "host": options["host"],
-    }  # fmt: skip
-    planned = simulate(model, plan, cluster=cluster, **_by_processes(asked, plan, cluster))
+    _check_loop(devices, options["chart"] or options["trace"] or out, asked=in_one_process)
+    used = _devices(devices, cluster, in_one_process=in_one_process)
+    asked = _asked(options)
+    by = asked if in_one_process else _by_processes(asked, plan, cluster)
+    planned = simulate(model, plan, cluster=cluster, **by)
     from envs.running.training_job import Training
 
     training = Training(str(model), steps, options["batch"] or 0, options["seed"], options["data"])
+    if in_one_process:
+        return _looped(planned, training, used, check=check)
     found = _measured(planned, training, used, check=check, limit=options["limit"])
     _save(found, options["chart"], options["trace"], out, {**asked, "cluster": cluster, "batch": None})
     return found
+
+
+def _asked(options: RunOptions) -> ProblemOptions:
+    """Those of the problem."""
+    return {
+        "groups": options["groups"], "batch": options["batch"], "cost_model": options["cost_model"],
+        "runtime": options["runtime"], "order": options["order"], "host": options["host"],
+    }  # fmt: skip
 
 
 def _by_processes(asked: ProblemOptions, plan: PlanLike, cluster: ClusterLike) -> ProblemOptions:
@@ -115,17 +126,59 @@ def _measured(
     from envs.running.ways import check_model
     from evaluation.measuring.measured_plan import MeasuredPlan
 
-    if precision := planned.problem.graph.captured_in:
-        raise InputError(
-            f"this plan is for training in {precision}, and a model is run in the types that its own code says: let "
-            "that cast it, and plan it without `precision`"
-        )
+    _check_precision(planned)
     check_model(training, planned.problem, planned.plan, devices[0])
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with Workers(devices) as workers:
         with waiting(f"running {planned.problem.name}"):
             run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
         return MeasuredPlan(planned, run, training, devices, workers.cores)
+
+
+def _looped(planned: SimulatedPlan, training: Training, devices: tuple[str, ...], *, check: bool) -> LoopedPlan:
+    """Run a plan in this process."""
+    import torch
+
+    from envs.placed_models.call_placement import on_calls
+    from envs.placed_models.parallel import run_by_plan
+    from envs.running.loop_run import run_in_loop
+    from envs.running.model_data import seeded_example
+    from envs.simulation.simulator import simulate as simulated
+    from evaluation.commands.running import in_loop, report_moves
+    from evaluation.measuring.looped_plan import LoopedPlan
+
+    _check_precision(planned)
+    module = seeded_example(training.model, training.seed, training.samples).module
+    defers = planned.problem.runtime.defer
+    problem, rounded, moved = on_calls(in_loop(planned.problem, defer=defers), planned.plan, module)
+    if moved:
+        report_moves(problem, planned.plan, rounded, moved)
+    place = partial(run_by_plan, problem=problem, plan=rounded, devices=devices, defer_weight_gradients=defers)
+    used = [torch.device(each) for each in devices]
+    run = run_in_loop(training, simulated(problem, rounded), place, used, check=check)
+    return LoopedPlan(planned, run, training, devices)
+
+
+def _check_precision(planned: SimulatedPlan) -> None:
+    """Raise InputError for a plan in types of numbers that the model's own code does not say."""
+    if precision := planned.problem.graph.captured_in:
+        raise InputError(
+            f"this plan is for training in {precision}, and a model is run in the types that its own code says: let "
+            "that cast it, and plan it without `precision`"
+        )
+
+
+def _check_loop(devices: Sequence[str], written: PathLike | None, *, asked: bool) -> None:
+    """If a run in one process is asked for, raise InputError without devices, and for files that it cannot fill."""
+    if not asked:
+        return
+    if not devices:
+        raise InputError("`in_one_process` runs on the devices that are given: name one for each, such as cuda:0,cpu")
+    if written is not None:
+        raise InputError(
+            f"{written}: `chart`, `trace` and `out` show when each op ran, which is not measured in one process; leave "
+            "them out"
+        )
 
 
 def _save(
@@ -149,11 +202,12 @@ def _save(
 
 
 def _check_files(
-    inputs: Sequence[object], chart: PathLike | None, trace: PathLike | None, out: PathLike | None
+    model: GraphLike, plan: PlanLike, cluster: ClusterLike, options: RunOptions, out: PathLike | None
 ) -> None:
-    """Raise InputError for what cannot be written, and if torchrun has started this process."""
-    check_charts(chart, inputs=inputs)
-    check_writable(trace, endings=TRACES, inputs=inputs)
+    """Raise InputError for what cannot be read or written, and if torchrun has started this process."""
+    inputs = [model, plan, cluster]
+    check_charts(options["chart"], inputs=inputs)
+    check_writable(options["trace"], endings=TRACES, inputs=inputs)
     if "RANK" in os.environ:
         raise InputError(
             "RANK is set: torchrun seems to have started this already; run it by itself, since it starts a process for "
@@ -163,6 +217,9 @@ def _check_files(
         from evaluation.measuring.measured_folder import check_free
 
         check_free(Path(out))
+    if isinstance(plan, Path):
+        check_readable(plan, "`placelab place GRAPH --out FILE` writes a plan")
+    _check_data(options["data"])
 
 
 def _check_model(model: GraphLike) -> None:
@@ -187,7 +244,7 @@ def _check_data(data: str) -> None:
             raise InputError(f"data: {data} is no path/to/file.py:callable that exists")
 
 
-def _devices(given: Sequence[str], cluster: ClusterLike) -> tuple[str, ...]:
+def _devices(given: Sequence[str], cluster: ClusterLike, *, in_one_process: bool) -> tuple[str, ...]:
     """On what each process is to run. Raises InputError for devices that cannot be used, or not together."""
     from envs.placed_models.places import given_devices  # with torch
     from evaluation.commands.problems import CLUSTER
@@ -199,9 +256,14 @@ def _devices(given: Sequence[str], cluster: ClusterLike) -> tuple[str, ...]:
 
         return devices_for(len(found))
     used = tuple(str(device) for device in given_devices(given, found))
+    if in_one_process:
+        return used
     types = {device.partition(":")[0] for device in used}
     if len(types) > 1 or types > {"cpu", "cuda"}:
-        raise InputError(f"devices: {', '.join(used)} are of several kinds; processes run all on CPUs or all on GPUs")
+        raise InputError(
+            f"devices: {', '.join(used)} are of several kinds; processes run all on CPUs or all on GPUs, and "
+            "`in_one_process=True` runs an op placement on both"
+        )
     if types == {"cuda"} and len(set(used)) < len(used):
         raise InputError(f"devices: {', '.join(used)} has a GPU twice; NCCL takes one process for each")
     return used

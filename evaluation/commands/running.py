@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from evaluation.comparing.simulated_plan import SimulatedPlan
     from graphs.op_graph import Call
     from graphs.problem import Problem
-    from graphs.runtime import Runtime
 
     Model = TypeVar("Model", bound=nn.Module)
 
@@ -71,13 +70,13 @@ def parallelize(
 
     with code_allowed() if allow_code else nullcontext():
         made, decided = _given(plan, graph, cluster, batch)
-    problem = replace(made, runtime=_loop(made, defer=defer_weight_gradients, aside=side_streams))
+    problem = in_loop(made, defer=defer_weight_gradients, aside=side_streams)
     problem, rounded, moved = on_calls(problem, decided, model)
     run = run_by_plan(model, problem, rounded, devices, defer_weight_gradients=defer_weight_gradients)
     if made.runtime != problem.runtime:
         _report_way(made, problem, decided)
     if moved:
-        _report(problem, decided, rounded, moved)
+        report_moves(problem, decided, rounded, moved)
     return run
 
 
@@ -113,13 +112,13 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     return problem, decided
 
 
-def _loop(made: Problem, *, defer: bool, aside: bool | None) -> Runtime:
-    """How a loop runs the plan of a problem, with the costs of the host that it was made for if that was a loop."""
+def in_loop(made: Problem, *, defer: bool, aside: bool | None = None) -> Problem:
+    """A problem whose plan a loop runs, with the costs of the host that it was made for if that was a loop."""
     from graphs.runtime import PROGRAM, loop_runtime
 
     runtime = made.runtime if made.runtime.streams else loop_runtime(made.graph, made.cluster)
     copies = runtime.copies if aside is None else "side" if aside else "barrier"
-    return runtime.with_knobs(order=PROGRAM, defer=str(defer).lower(), copies=copies)
+    return replace(made, runtime=runtime.with_knobs(order=PROGRAM, defer=str(defer).lower(), copies=copies))
 
 
 def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:
@@ -143,7 +142,7 @@ def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:
     )  # fmt: skip
 
 
-def _report(problem: Problem, planned: Plan, run: Plan, moved: tuple[Call, ...]) -> None:
+def report_moves(problem: Problem, planned: Plan, run: Plan, moved: tuple[Call, ...]) -> None:
     """Say which calls do not run as planned, and what that costs."""
     from envs.simulation.simulator import simulate
 

@@ -131,26 +131,37 @@ def _difference(plain: CardTraining, placed: CardTraining, count: int = 5) -> fl
 
 
 def processes(card: Card) -> Iterator[Row]:
-    """`profile --in-step`, and `run` with a process on each device: equal to the model or not, and predicted times."""
-    spec = SMALL["transformer"]
+    """`profile --in-step`, and `run` with a process on each device: equal to the model or not, and predicted times.
+
+    On several devices also `run --in-one-process`, where gradients of weights wait or do not.
+    """
     with tempfile.TemporaryDirectory() as folder:
         profiled = Path(folder) / "step.profile.json"
-        profile(spec, out=profiled, in_step=True, repeats=8, device=str(card.device))
-        yield _run(spec, "single_device", card.cluster(), [str(card.device)], f"profiled:file={profiled}")
+        profile(SMALL["transformer"], out=profiled, in_step=True, repeats=8, device=str(card.device))
+        yield _run("single_device", card.cluster(), [str(card.device)], cost_model=f"profiled:file={profiled}")
     if len(card.devices) > 1:
+        cluster = f"{card.kind}x{len(card.devices)}"
         for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
-            yield _run(spec, placer, f"{card.kind}x{len(card.devices)}", list(card.devices), "auto")
+            yield _run(placer, cluster, list(card.devices))
+        for way in ("parallelize", "parallelize:defer=true"):
+            yield _run("annealing", cluster, list(card.devices), runtime=way, in_one_process=True)
 
 
-def _run(spec: str, placer: str, cluster: Cluster | str, devices: list[str], cost_model: str) -> Row:
-    placed = place(spec, cluster=cluster, placer=placer, budget=100, cost_model=cost_model)
-    done = run(spec, placed.result, cluster=cluster, devices=devices, steps=8, cost_model=cost_model, limit=60)
-    predicted, measured = 1e3 * done.predicted_seconds, 1e3 * done.measured_seconds
-    equal = "yes" if done.run.is_equal else "no"
+def _run(
+    placer: str, cluster: Cluster | str, devices: list[str], *,
+    cost_model: str = "auto", runtime: str = "auto", in_one_process: bool = False,
+) -> Row:  # fmt: skip
+    spec = SMALL["transformer"]
+    placed = place(spec, cluster=cluster, placer=placer, budget=100, cost_model=cost_model, runtime=runtime)
+    done = run(
+        spec, placed.result, cluster=cluster, devices=devices, steps=8, cost_model=cost_model, runtime=runtime,
+        in_one_process=in_one_process, limit=60,
+    )  # fmt: skip
     return {
         "placer": placer,
+        "runtime": placed.problem.runtime.name,
         "devices": len(devices),
-        "predicted_ms": predicted,
-        "measured_ms": measured,
-        "equal": equal,
+        "predicted_ms": 1e3 * done.predicted_seconds,
+        "measured_ms": 1e3 * done.measured_seconds,
+        "equal": "yes" if done.run.is_equal else "no",
     }

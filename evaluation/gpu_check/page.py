@@ -23,7 +23,7 @@ ABOUT = {  # part -> what its table shows
     "`simulated` is the plan's step, `issued` the same in PyTorch's order. Losses are compared over five steps.",
     "one_card_twice": "`parallelize` on one device given twice, also with copies in side streams, and the plain model. "
     "`left` is what a step keeps.",
-    "processes": "`placelab run`, with a process on each device.",
+    "processes": "`placelab run`, with a process on each device or, by the runtime `parallelize`, in one process.",
 }
 
 

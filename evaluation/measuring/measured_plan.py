@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from rich.console import Group, RenderableType
 
-from envs.running.measured_run import MeasuredRun
+from envs.running.measured_run import MeasuredRun, RunSteps
 from envs.running.training_job import Training
 from envs.timelines.timeline import Timeline
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
 from evaluation.measuring.measured_table import measured_table
 from evaluation.records.printed import Printed
-from graphs.foundation.errors import DiffersError
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +49,7 @@ class MeasuredPlan(Printed):
 
     def require_equal(self) -> None:
         """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
-        if self.run.is_equal:
-            return
-        worst = max((each for each in self.run.differences if not each.is_small), key=lambda each: each.relative)
-        raise DiffersError(
-            f"run by the plan, {self.planned.problem.graph.name!r} is not what it is without: in the first step its "
-            f"{worst.what} differ by {worst.relative:.2g} of the largest, in {worst.name!r}"
-        )
+        self.run.require_equal()
 
     def save_chart(self, path: Path) -> None:
         """Draw both steps below one another. Raises InputError for another ending than of an image or a page."""
@@ -76,24 +69,31 @@ class MeasuredPlan(Printed):
             "problem": self.planned.problem.name,
             "placer": self.planned.result.placer,
             "training": asdict(self.training),
-            "predicted_seconds": self.predicted_seconds,
-            "measured_seconds": self.measured_seconds,
-            "shortest_seconds": float(np.min(run.counted)),
-            "step_seconds": run.seconds.tolist(),
-            "losses": [_known(loss) for loss in run.losses],
             "devices": devices,
             "kinds": {row.name: _numbers(row) | {"ops": row.count} for row in kind_rows(run)},
             "links": {row.name: _numbers(row) | {"transfers": row.count, "bytes": row.bytes} for row in link_rows(run)},
-            "equal": run.is_equal if run.differences else None,
-            "not_compared": run.not_compared,
-            "differences": {
-                each.what: {"largest": _known(each.largest), "relative": _known(each.relative), "tensor": each.name}
-                for each in run.differences
-            },
+            **steps_record(run),
         }
 
     def _shown(self) -> RenderableType:
         return Group(*measured_table(self.run, self.devices, self.cores))
+
+
+def steps_record(run: RunSteps) -> dict[str, Any]:
+    """Step times, losses and differences in numbers; what is unknown is null."""
+    return {
+        "predicted_seconds": run.predicted.step_seconds,
+        "measured_seconds": run.step_seconds,
+        "shortest_seconds": float(np.min(run.counted)),
+        "step_seconds": run.seconds.tolist(),
+        "losses": [_known(loss) for loss in run.losses],
+        "equal": run.is_equal if run.differences else None,
+        "not_compared": run.not_compared,
+        "differences": {
+            each.what: {"largest": _known(each.largest), "relative": _known(each.relative), "tensor": each.name}
+            for each in run.differences
+        },
+    }
 
 
 def _numbers(row: TimeComparison) -> dict[str, float]:

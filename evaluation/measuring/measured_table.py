@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from envs.running.measured_run import MeasuredRun
+from envs.running.measured_run import MeasuredRun, RunSteps
 from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
 from evaluation.records.formatting import NOTHING, memory, numbers, ratio, seconds, table
 from evaluation.tables.step_chart import StepChart
@@ -25,11 +25,11 @@ def measured_table(run: MeasuredRun, devices: Sequence[str], cores: int) -> Iter
         yield Text(f"{name}:")
         yield StepChart(step)
     if run.differences:
-        yield _differences(run)
+        yield differences_table(run)
     yield from (Text(sentence) for sentence in measured_sentences(run, devices, cores))
 
 
-def measured_sentences(run: MeasuredRun, devices: Sequence[str], cores: int) -> Iterator[str]:
+def measured_sentences(run: RunSteps, devices: Sequence[str], cores: int) -> Iterator[str]:
     """Step times and losses, where it ran, and what the comparison with the unplaced model says."""
     predicted, measured = run.predicted.step_seconds, run.step_seconds
     over = measured / predicted if predicted else float("nan")
@@ -69,7 +69,8 @@ def _rows(title: str, what: str, count: str, rows: Sequence[TimeComparison]) -> 
     return made
 
 
-def _differences(run: MeasuredRun) -> Table:
+def differences_table(run: RunSteps) -> Table:
+    """How far the first step is from the unplaced model's, by kind of tensor."""
     most = max(each.tolerance for each in run.differences)
     caption = f"Relative: over the largest number of the tensor. Up to {most:g} counts as rounding."
     heads = numbers("largest difference", "relative")

@@ -19,7 +19,8 @@ CPU = Card(torch.device("cpu"), "server-cpu", small=True)
 @pytest.mark.slow
 def test_every_part_measures_something(tmp_path: Path) -> None:
     out = tmp_path / "check.json"
-    assert main(["--device", "cpu", "--kind", "server-cpu", "--small", "--minutes", "60", "--out", str(out)]) == 0
+    given = ["--device", "cpu", "--devices", "cpu,cpu", "--kind", "server-cpu", "--small", "--minutes", "60"]
+    assert main([*given, "--out", str(out)]) == 0
     check = msgspec.json.decode(out.read_bytes(), type=Check)
     assert not check.failed
     assert all(check.rows[part] for part in PARTS)

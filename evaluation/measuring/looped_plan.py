@@ -1,0 +1,69 @@
+"""LoopedPlan: a plan that was run in one process, next to its simulation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from envs.running.measured_run import RunSteps
+from envs.running.training_job import Training
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from evaluation.measuring.measured_plan import steps_record
+from evaluation.measuring.measured_table import differences_table, measured_sentences
+from evaluation.records.formatting import NOTHING, memory, numbers, table
+from evaluation.records.printed import Printed
+
+
+@dataclass(frozen=True, eq=False)
+class LoopedPlan(Printed):
+    """A plan, its simulated step in a user's loop, and what its steps took there."""
+
+    planned: SimulatedPlan
+    run: RunSteps
+    training: Training
+    devices: tuple[str, ...]  # (devices,) on what each ran, as PyTorch calls it
+
+    @property
+    def predicted_seconds(self) -> float:
+        """The simulated step time."""
+        return self.run.predicted.step_seconds
+
+    @property
+    def measured_seconds(self) -> float:
+        """The median step time."""
+        return self.run.step_seconds
+
+    def require_equal(self) -> None:
+        """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
+        self.run.require_equal()
+
+    def to_json(self) -> dict[str, Any]:
+        """In numbers; what is unknown is null."""
+        return {
+            "problem": self.planned.problem.name,
+            "placer": self.planned.result.placer,
+            "training": asdict(self.training),
+            "devices": [
+                {"device": name, "on": on, "predicted_growth_bytes": predicted, "measured_growth_bytes": measured}
+                for name, on, predicted, measured in self._memory()
+            ],
+            **steps_record(self.run),
+        }
+
+    def _memory(self) -> list[tuple[str, str, float, float | None]]:
+        """Of each device its name, on what it ran, and the bytes beyond its weights, predicted and measured."""
+        step = self.run.predicted
+        grown = [each if each == each else None for each in self.run.growth_bytes.tolist()]
+        names = [device.name for device in step.problem.cluster.devices]
+        predicted = (step.peak_bytes - step.weight_bytes).tolist()
+        return list(zip(names, self.devices, predicted, grown, strict=True))
+
+    def _shown(self) -> RenderableType:
+        devices = table(self.run.predicted.problem.name, "device", "on", *numbers("memory beyond weights", "measured"))
+        for name, on, predicted, measured in self._memory():
+            devices.add_row(name, on, memory(predicted), NOTHING if measured is None else memory(measured))
+        compared = [differences_table(self.run)] if self.run.differences else []
+        return Group(devices, *compared, *map(Text, measured_sentences(self.run, self.devices, 0)))
