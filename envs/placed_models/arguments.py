@@ -1,4 +1,4 @@
-"""The tensors among a call's arguments, or of what it returns, and the devices that they lie on."""
+"""The tensors among a call's arguments, or of what it returns, and what a decision about the call rests on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 _NESTED = (tuple, list, dict)
-_NUMBERS = frozenset({int, float, bool, str, type(None), slice, torch.dtype})
+_NUMBERS = frozenset({int, float, str, type(None), slice, torch.dtype, torch.Size})
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
@@ -36,19 +36,22 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def devices_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.device | None]:
-    """Where the tensors of a call lie, in their order; None for another positional argument that holds none."""
-    found: list[torch.device | None] = []
-    for value in args:
+def guard_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.device | bool | None]:
+    """What a decision about a call rests on: where its tensors lie, and its truth values, in their order.
+
+    None for another argument that holds no tensor, which does not matter.
+    """
+    found: list[torch.device | bool | None] = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
             found.append(value.device)
         elif kind in _NUMBERS:
             found.append(None)
+        elif kind is bool:
+            found.append(value)
         elif isinstance(value, _NESTED):
             found.extend([tensor.device for tensor in tensors_of(value)])
         else:
             found.append(value.device if isinstance(value, Tensor) else None)
-    if kwargs:
-        found.extend([tensor.device for tensor in tensors_of(kwargs)])
     return found

@@ -46,22 +46,33 @@ class Decision:
 
     call: Call
     function: Callable[..., Any]
-    devices: list[torch.device | None]  # of its arguments, as `devices_of` has them
-    options: tuple[Any, ...] | None  # of a call that moves tensors: what says where to
-    before: Decision | None  # about the previous call
+    guard: list[torch.device | bool | None] = field(default_factory=list)  # of its arguments, as `guard_of` has it
+    options: tuple[Any, ...] | None = None  # of a call that is told a device: what it is told
+    before: Decision | None = None  # about the previous call
     after: list[Decision] = field(default_factory=list)  # about the calls that have followed
     repeats: bool = False  # otherwise it is decided again, each time
+    is_plain: bool = False  # it is repeated, and the model's own call is all that is done
     place: int = EVERYWHERE
-    brings: bool = False  # whether a tensor was copied for it
+    is_planned: bool = False  # whether the plan says so
+    brings: bool = False  # whether tensors are copied for it
+    tells: bool = False  # whether it makes tensors on a device, which it is told
+    changes: bool = False  # whether it changes an argument, as it says: if it is repeated, the first
+    writes: bool = False  # whether it has changed any in place
     made: tuple[Made, ...] = ()
-    writes: bool = False  # whether it changes a tensor in place
-    changes: bool = False  # whether it makes of its first argument an output of its own
+    shows: tuple[Decision, ...] = ()  # about the calls that made what its outputs are views of
     is_needed: bool = False  # whether what it made, or changed, was copied for another call
 
-    def settle(self, place: int, made: Sequence[Made], *, brings: bool, changes: bool) -> None:
+    def settle(self, made: Sequence[Made], *, brings: bool) -> None:
         """Let the call be repeated as it was run."""
-        self.repeats, self.place, self.brings, self.changes, self.made = True, place, brings, changes, tuple(made)
-        self.is_needed = self.is_needed or any(each.is_view for each in made)
+        self.repeats, self.made, self.brings = True, tuple(made), brings
+        self.is_plain = not (self.brings or self.tells or self.changes or self.writes)
+
+    def need(self) -> None:
+        """Let what the call makes be known in further passes, and what that shows."""
+        if not self.is_needed:
+            self.is_needed = True
+            for maker in self.shows:
+                maker.need()
 
     def of_made(self, made: Sequence[T]) -> Iterator[tuple[Made, T]]:
         """Of each tensor that the call makes what is known of it; it may make fewer than at first."""
@@ -94,19 +105,11 @@ class Decisions:
         """
         if self._count > _MOST:
             self._starts, self._count = {}, 0
-        nothing = Decision(Call("", "", 0), Decisions, [], None, None)
-        return self._starts.setdefault(torch.is_grad_enabled(), nothing)
+        return self._starts.setdefault(torch.is_grad_enabled(), Decision(Call("", "", 0), Decisions))
 
-    def decide(
-        self,
-        last: Decision,
-        call: Call,
-        function: Callable[..., Any],
-        devices: list[torch.device | None],
-        options: tuple[Any, ...] | None,
-    ) -> Decision:
-        """A new decision after the last one."""
-        decision = Decision(call, function, devices, options, last)
-        last.after.append(decision)
+    def add(self, decision: Decision, after: Decision) -> Decision:
+        """A new decision."""
+        decision.before = after
+        after.after.append(decision)
         self._count += 1
         return decision

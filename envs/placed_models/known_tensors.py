@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
-from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch import Tensor
 
 from envs.placed_models.arguments import mapped, tensors_of
 from envs.placed_models.copies import Copier, CopyOf
 from envs.placed_models.decisions import Decision, Made
 from envs.placed_models.places import EVERYWHERE
+from envs.placed_models.weight_homes import WeightHomes
 from graphs.op_graph import Call
 
+_State = tuple[int, int]  # of a tensor's memory: it is another after each change in place
 
-@dataclass(eq=False)
-class View:
+
+class View(NamedTuple):
     """How a tensor was made that shows all of another."""
 
     function: Callable[..., Any]
@@ -37,7 +40,7 @@ class View:
         return cls(function, args, kwargs, made.position, torch.is_grad_enabled() and tensor.requires_grad)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Known:
     """What is known of a tensor."""
 
@@ -45,13 +48,14 @@ class Known:
     of: CopyOf
     call: Call | None = None  # that made it, or what it is a view of
     view: View | None = None
-    copies: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # by place: a copy, and its version
-    makers: list[Decision] = field(default_factory=list)  # about the calls that made it, or changed it
+    makers: tuple[Decision, ...] = ()  # about the calls that made it, or changed it
+    copies: dict[int, tuple[Tensor, _State]] = field(default_factory=dict)  # by place: a copy, and of which state
+    tensor: ref[Tensor] | None = None  # whose it is
 
     def need(self) -> None:
         """Let it be known in further passes, too."""
         for maker in self.makers:
-            maker.is_needed = True
+            maker.need()
 
 
 class Brought(NamedTuple):
@@ -62,64 +66,96 @@ class Brought(NamedTuple):
     version: int  # of the copy, before the call
 
 
+class _Table(dict[int, Known]):
+    """What is known of tensors, by their numbers."""
+
+
+class _Key(ref[Tensor]):
+    """A reference to a tensor of a table, in which there is nothing of it once it is gone.
+
+    As of torch.utils.weak.WeakTensorKeyDictionary, which takes several times as long.
+    """
+
+    __slots__ = ("number", "table")
+
+    number: int
+    table: ref[_Table]
+
+
+def _forget(key: ref[Tensor]) -> None:
+    assert isinstance(key, _Key)
+    table = key.table()
+    if table is not None:
+        table.pop(key.number, None)
+
+
 class KnownTensors:
     """The tensors of one forward pass."""
 
-    def __init__(
-        self, homes: Mapping[str, int], copier: Copier, weights: Callable[[], Iterable[tuple[str, nn.Parameter]]]
-    ) -> None:
-        """`homes`: the places of weights by name; `weights` gives the model's parameters with their names."""
-        self._homes_by_name, self._copier, self._weights = homes, copier, weights
-        self._homes: dict[int, tuple[nn.Parameter, int]] = {}  # by the number of a weight, once one is asked for
-        self._known = WeakTensorKeyDictionary()
+    def __init__(self, homes: WeightHomes, copier: Copier) -> None:
+        """`homes`: the places of weights."""
+        self._homes, self._copier = homes, copier
+        self._known = _Table()
+        self._table = ref(self._known)
+        self._writes = Counter[int]()  # changes in place so far, by memory
 
     def __contains__(self, tensor: Tensor) -> bool:
-        return tensor in self._known
+        known = self._known.get(id(tensor))
+        return known is not None and known.tensor is not None and known.tensor() is tensor
+
+    def _keep(self, tensor: Tensor, known: Known) -> None:
+        if known.tensor is None:
+            key = known.tensor = _Key(tensor, _forget)
+            key.number, key.table = id(tensor), self._table
+            self._known[key.number] = known
 
     def at(self, tensor: Tensor, place: int) -> Tensor:
         """The tensor, or the one copy of it, in a place."""
         known = self.of(tensor)
         if known.place == place or (known.place == EVERYWHERE and self._copier.places.has(tensor, place)):
             return tensor
-        known.need()
-        with_gradient, view = torch.is_grad_enabled() and tensor.requires_grad, known.view
-        if view is not None and tensor.requires_grad and not view.with_gradient:
-            view = None  # it has been given a gradient of its own, by an autograd function or as a leaf
-        copy, version = known.copies.get(place, (None, 0))
-        if copy is not None and version == version_of(tensor) and (copy.requires_grad or not with_gradient):
+        with_gradient, state = tensor.requires_grad and torch.is_grad_enabled(), self._state(tensor)
+        copy, of = known.copies.get(place, (None, None))
+        if copy is not None and of == state and (copy.requires_grad or not with_gradient):
             return copy
-        if view is not None:
-            with torch.set_grad_enabled(with_gradient):
-                copy = self._again(view, place)
-        else:
-            copy = self._copier.copy(tensor, known.place, place, known.of, known.call)
-        self._known[copy] = Known(place, known.of, known.call)
-        self._known[tensor] = known
-        known.copies[place] = copy, version_of(tensor)
+        known.need()
+        self._keep(tensor, known)
+        copy = self._copied(tensor, known, place, with_gradient=with_gradient)
+        self._keep(copy, Known(place, known.of, known.call))
+        known.copies[place] = copy, state
         return copy
 
-    def _again(self, view: View, place: int) -> Tensor:
-        """The same view of a copy of what it is a view of."""
+    def _copied(self, tensor: Tensor, known: Known, place: int, *, with_gradient: bool) -> Tensor:
+        """A copy; of a view the same view of a copy of what it shows.
 
-        def put(tensor: Tensor) -> Tensor:
-            return self.at(tensor, place)
-
-        out = view.function(*mapped(view.args, put), **mapped(view.kwargs, put))
-        return list(tensors_of(out))[view.output]
+        But a tensor has a gradient of its own that an autograd function has given it, or as a leaf; and what may be a
+        view (`reshape`) is none if it has memory of its own.
+        """
+        view = known.view
+        if view is not None and (view.with_gradient or not tensor.requires_grad) and _shows(view, tensor):
+            with torch.set_grad_enabled(with_gradient):
+                out = view.function(
+                    *mapped(view.args, lambda each: self.at(each, place)),
+                    **mapped(view.kwargs, lambda each: self.at(each, place)),
+                )
+            return list(tensors_of(out))[view.output]
+        if with_gradient:
+            return self._copier.copy(tensor, known.place, place, known.of, known.call)
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():  # so that changes of the copy are counted
+                return self._copier.moved(tensor, known.place, place, known.of, known.call)
+        return self._copier.moved(tensor, known.place, place, known.of, known.call)
 
     def of(self, tensor: Tensor) -> Known:
         """What is known of a tensor; of one that nothing is known of, where it lies."""
-        known: Known | None = self._known.get(tensor)  # type: ignore[no-untyped-call]
-        if known is not None:
+        known = self._known.get(id(tensor))
+        if known is not None and known.tensor is not None and known.tensor() is tensor:
             return known
-        places = self._copier.places
-        if not self._homes:
-            homes = self._homes_by_name
-            self._homes = {id(weight): (weight, homes.get(name, EVERYWHERE)) for name, weight in self._weights()}
-        weight, home = self._homes.get(id(tensor), (None, EVERYWHERE))
-        if weight is not tensor:
+        places, home = self._copier.places, self._homes.of(tensor)
+        if home is None:
             return Known(places.of(tensor.device), CopyOf.GIVEN)
-        return Known(home if places.has(tensor, home) else places.of(tensor.device), CopyOf.WEIGHT)
+        is_home = home != EVERYWHERE and places.has(tensor, home)
+        return Known(home if is_home else places.of(tensor.device), CopyOf.WEIGHT)
 
     def need(self, given: Iterable[Tensor]) -> None:
         """Let what is known of tensors be known in further passes, too: a call that is not repeated reads them."""
@@ -137,33 +173,58 @@ class KnownTensors:
 
         return mapped(arguments, put)
 
-    def write_back(self, copied: Iterable[Brought], at: int) -> bool:
-        """Where a call has changed the copy of a tensor, which neither its name nor its arguments said: change that.
+    def shows(self, copied: Iterable[Brought], out: Any) -> bool:
+        """Whether what a call returns shows a copy that was made for it."""
+        memory = {memory_of(each.there) for each in copied}
+        return any(memory_of(tensor) in memory for tensor in tensors_of(out))
 
-        Returns whether one has.
-        """
-        has_changed = False
+    def write_back(self, copied: Iterable[Brought], at: int) -> None:
+        """Where a call has changed the copy of a tensor, which neither its name nor its arguments said: change that."""
         for original, there, version in copied:
             if version_of(there) == version:
                 continue
-            has_changed = True
             known, back = self.of(original), there
             if known.place != EVERYWHERE:
                 back = self._copier.copy(there, at, known.place, known.of, known.call)
+            self._copier.settle(known.place)
             with torch.set_grad_enabled(torch.is_grad_enabled() and (original.requires_grad or there.requires_grad)):
                 original.copy_(back)
-            known.copies = {at: (there, version_of(original))}
-        return has_changed
+            self.note_write(original)
+            known.copies = {at: (there, self._state(original))}
 
     def note(self, made: Made, tensor: Tensor, decision: Decision, view: View | None = None) -> None:
         """Note of a tensor what made it."""
-        self._known[tensor] = Known(made.place, made.of, made.call, view, makers=[decision])
+        self._keep(tensor, Known(made.place, made.of, made.call, view, (decision,)))
 
-    def note_change(self, changed: Tensor, call: Call, decision: Decision) -> None:
+    def note_change(self, changed: Tensor, decision: Decision) -> None:
         """Note that a tensor is now what a call has made of it."""
-        known = self._known[changed] = self.of(changed)
-        known.call = call
-        known.makers.append(decision)
+        known = self.of(changed)
+        self._keep(changed, known)
+        known.call = decision.call
+        known.makers += (decision,)
+
+    def note_write(self, changed: Tensor) -> None:
+        """Note that a call has changed a tensor, and all that show the same memory."""
+        self._writes[memory_of(changed)] += 1
+
+    def _state(self, tensor: Tensor) -> _State:
+        """What no copy of the tensor has that was made before it has changed.
+
+        PyTorch counts no change in inference mode, nor one of what `Tensor.data` returns.
+        """
+        return version_of(tensor), self._writes[memory_of(tensor)] if self._writes else 0
+
+
+def memory_of(tensor: Tensor) -> int:
+    """A number that a tensor and its views have in common; another one for each that has no memory of its own."""
+    if tensor.is_sparse or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return -id(tensor)
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _shows(view: View, tensor: Tensor) -> bool:
+    memory = memory_of(tensor)
+    return any(memory_of(each) == memory for each in tensors_of((view.args, view.kwargs)))
 
 
 def version_of(tensor: Tensor) -> int:

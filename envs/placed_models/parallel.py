@@ -21,6 +21,7 @@ from envs.placed_models.placed_calls import PlacedCalls
 from envs.placed_models.places import DeviceLike, Places, given_devices
 from envs.placed_models.recomputation import Resume, remembered_regions
 from envs.placed_models.side_streams import SideStreams
+from envs.placed_models.weight_homes import WeightHomes
 from envs.plans.plan import Plan
 from graphs.capture.function_calls import ModulePath
 from graphs.foundation.errors import InputError, listed
@@ -115,7 +116,7 @@ class PlacedForward:
         self.copier = copier
         self._model, self._placement, self._defers = model, placement, defers
         self._own: Callable[..., Any] | None = vars(model).get("forward")
-        self._decisions = Decisions()
+        self._homes, self._decisions = WeightHomes(model, placement.homes), Decisions()
         self._named: set[Call] = set()  # the unknown calls that a warning has named
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,8 +152,7 @@ class PlacedForward:
         """Inside, the model's calls run by the plan, from a place in its code on: a path, and the calls made so far."""
         with _RUNNING:
             path = ModulePath(self._model, begun)
-            weights = self._model.named_parameters
-            calls = PlacedCalls(path, self._placement, self.copier, weights, decisions, defers=self._defers)
+            calls = PlacedCalls(path, self._placement, self.copier, self._homes, decisions, defers=self._defers)
             calls.made.update(made)
 
             def resume() -> Resume:

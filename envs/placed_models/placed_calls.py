@@ -8,8 +8,9 @@
     c   runs on 1, on the same copy: there is one of a tensor for each device that reads it
 
 Nothing else is different: values, gradients, random numbers and aliases are those of the same calls in the same order.
-What a call changes in place is changed where it lies, so that whoever holds that tensor sees it. (GPUs have generators
-of random numbers of their own: what is drawn on another one is other numbers.)
+What a call changes in place is changed where it lies, so that whoever holds that tensor sees it; so a call that turns
+out to return a view of a copy is made again, of the tensor itself. (GPUs have generators of random numbers of their
+own: what is drawn on another one is other numbers.)
 
 An autograd function runs on one device, forward and backward, since its backward may read all that its forward has read
 and made. What it returns has the gradient that it says, be it a view or the input itself: it is copied, and not made
@@ -22,24 +23,25 @@ same. Where they no longer are, what was left out until there is noted, and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils._pytree import tree_map_only
 
-from envs.placed_models.arguments import devices_of, tensors_of
+from envs.placed_models.arguments import guard_of, tensors_of
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, CopyOf
 from envs.placed_models.decisions import Decision, Decisions, Made
 from envs.placed_models.in_place import changed_argument
-from envs.placed_models.known_tensors import Brought, KnownTensors, View, version_of
+from envs.placed_models.known_tensors import Brought, KnownTensors, View, memory_of, version_of
 from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.weight_gradients import deferred
+from envs.placed_models.weight_homes import WeightHomes
 from graphs.capture.function_calls import FunctionCalls
 from graphs.op_graph import Call
 
@@ -52,8 +54,10 @@ _MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 _OF_THE_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
 
 
-# The decisions about calls that were repeated without a note, with what they returned, and what they changed.
-_LeftOut = list[tuple[Decision, list["ref[Tensor]"], "ref[Tensor] | None"]]
+Given = tuple[tuple[Any, ...], dict[str, Any]]  # to a call: its arguments
+
+# Decisions about calls that were repeated without a note, what these returned, and what they changed.
+_LeftOut = list[tuple[Decision, "ref[Tensor] | list[ref[Tensor]]", "ref[Tensor] | None"]]
 
 
 class PlacedCalls(FunctionCalls):
@@ -64,44 +68,43 @@ class PlacedCalls(FunctionCalls):
         path: Callable[[], str],
         placement: CallPlacement,
         copier: Copier,
-        weights: Callable[[], Iterable[tuple[str, nn.Parameter]]],
+        homes: WeightHomes,
         decisions: Decisions,
         *,
         defers: bool,
     ) -> None:
-        """`weights` gives the model's parameters with their names; `defers`: gradients of weights wait."""
+        """`defers`: gradients of weights wait."""
         super().__init__(path)
         self.unknown: dict[Call, int] = {}  # calls that the plan does not know -> where they ran
         self._placement, self._copier, self._defers = placement, copier, defers
         self._of_function: int | None = None  # the place of the autograd function that runs, if all of it has one
-        self._tensors = KnownTensors(placement.homes, copier, weights)
+        self._tensors = KnownTensors(homes, copier)
         self._decisions, self._last = decisions, decisions.start()
-        self._left_out: _LeftOut | None = []  # None: the calls are others than before, and all is noted
+        self._repeats = True  # the calls are those of a pass before; otherwise all is noted
+        self._left_out: _LeftOut = []
 
     @property
     def so_far(self) -> Counter[tuple[str, str]]:
         """How many calls there were, by module and function."""
-        return self.made.copy() if self._left_out is None else self.made + self._last.made_before
+        return self.made + self._last.made_before if self._repeats else self.made.copy()
 
     # ---- a call ----------------------------------------------------------------------------------------------
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """What the function returns, having run where it did in a pass before, or as `run` decides."""
+        """What the function returns, having run where it did in a pass before, or where it is decided now."""
         kwargs = kwargs or {}
         if self.within is not None:
-            return self.run(self.within, func, args, kwargs)
+            return self._run(Decision(self.within, func), func, args, kwargs)
         decision = self._next(func, args, kwargs)
-        if not decision.repeats:
-            return self.run(decision.call, func, args, kwargs)
-        if decision.writes:
-            self._copier.settle(decision.place)
-        if decision.brings:
-            return self._repeated(decision, func, args, kwargs)
-        out = self._called(func, args, kwargs) if self._defers else func(*args, **kwargs)
-        if decision.made or decision.changes:
-            self._note_again(decision, out, func, args, kwargs)
+        if not decision.is_plain:
+            return self._run(decision, func, args, kwargs)
+        out = self._called(decision, func, args, kwargs) if self._defers else func(*args, **kwargs)
+        if decision.is_needed:
+            self._note_again(decision, None, out, func, args, kwargs)
+        elif decision.made:
+            self._left_out.append((decision, ref(out) if isinstance(out, Tensor) else _references(out), None))
         return out
 
     def named(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -111,71 +114,81 @@ class PlacedCalls(FunctionCalls):
 
     def _next(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
         """The decision about the next call, which is new unless the same calls have been made before."""
-        devices, last = devices_of(args, kwargs), self._last
-        if self._left_out is not None:
+        guard, last = guard_of(args, kwargs), self._last
+        if self._repeats:
             for each in last.after:
-                is_same = each.function == function and each.devices == devices
-                if is_same and (each.options is None or each.options == _options(args, kwargs)):
+                is_same = each.function == function and each.guard == guard
+                if is_same and (each.options is None or each.options == _options(function, args, kwargs)):
                     self._last = each
                     return each
             self._note_left_out()
         call = super().named(function, args, kwargs)
-        options = _options(args, kwargs) if call.function in _MOVES else None
-        self._last = self._decisions.decide(last, call, function, devices, options)
-        return self._last
+        new = Decision(call, function, guard, _options(function, args, kwargs))
+        self._last = self._decisions.add(new, after=last)
+        return new
 
-    def _repeated(
+    def _run(
         self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What a call returns for which tensors are copied, as in a pass before."""
-        copied: list[Brought] = []
-        args, kwargs = self._tensors.brought((args, kwargs), decision.place, copied)
-        out = self._called(function, args, kwargs)
-        self._tensors.write_back(copied, decision.place)
-        self._note_again(decision, out, function, args, kwargs)
-        return out
-
-    def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the call returns, having run where the plan says, or else where the first tensor is that it reads."""
+        """What a call returns for which tensors are copied, or changed, or that is decided about now."""
         if function in _OF_THE_GRAPH:
             return function(*args, **kwargs)
-        place = self._placement.devices.get(call) if self.within is None else self._of_function
-        given = list(tensors_of((args, kwargs)))
-        changed = changed_argument(function, args, kwargs)
-        at = self._place_of_call(place, given, changed)
-        copied: list[Brought] = []
-        makes_new = place is not None and _is_new(function)
-        if at != EVERYWHERE and not makes_new:
-            args, kwargs = self._tensors.brought((args, kwargs), at, copied)
-        self._copier.settle(at)  # whatever it changes
-        versions = [version_of(tensor) for tensor in tensors_of((args, kwargs))]
-        is_plain = given != [] and not makes_new and kwargs.get("device") is None
-        if place is not None and (makes_new or kwargs.get("device") is not None):
-            kwargs = kwargs | {"device": self._copier.places.devices[at]}
-        if not given and at != EVERYWHERE:
-            with self._copier.places.devices[at]:
-                out = function(*args, **kwargs)
+        given, copied, is_repeated = (args, kwargs), list[Brought](), decision.repeats
+        if is_repeated:
+            changed = args[0] if decision.changes else None
         else:
-            out = self._called(function, args, kwargs)
-        if self.within is None:
-            self._last.writes = versions != [version_of(tensor) for tensor in tensors_of((args, kwargs))]
-        is_plain &= not self._tensors.write_back(copied, at)
-        changes = changed is not None and place is not None
-        if changed is not None and changes:
-            self._tensors.note_change(changed, call, self._last)
-        made, is_known = self._note(out, call, at, function, args, kwargs, is_planned=place is not None)
-        if self.within is None and is_plain and is_known and (changed is None or changed is args[0]):
-            self._last.settle(at, made, brings=copied != [], changes=changes)
-        elif self.within is None:
-            self._tensors.need(given)
+            changed = self._decide(decision, function, args, kwargs)
+        if decision.brings:
+            args, kwargs = self._tensors.brought(given, decision.place, copied)
+        if is_repeated and not (decision.changes or decision.writes):
+            out = self._called(decision, function, args, kwargs)
+        else:
+            self._copier.settle(decision.place)
+            versions = [version_of(tensor) for tensor in tensors_of((args, kwargs))]
+            out = self._called(decision, function, args, kwargs)
+            decision.writes = versions != [version_of(tensor) for tensor in tensors_of((args, kwargs))]
+        if copied and self._tensors.shows(copied, out):  # a view stays with what it shows, so as to change with it
+            args, kwargs = given
+            out, copied, is_repeated = function(*args, **kwargs), [], False
+        self._tensors.write_back(copied, decision.place)
+        if changed is not None:
+            self._tensors.note_write(changed)
+        if is_repeated:
+            self._note_again(decision, changed, out, function, args, kwargs)
+        else:
+            made = self._note(decision, changed, out, function, args, kwargs)
+            self._settle(decision, made, given, changed, has_copied=copied != [])
         return out
 
-    def _called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _called(
+        self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What the function returns, of arguments that are where it runs."""
+        if decision.tells:
+            device = self._copier.places.devices[decision.place]
+            if _is_new(function) or kwargs.get("device") is not None:
+                return function(*args, **kwargs | {"device": device})
+            with device:
+                return function(*args, **kwargs)
         if self._defers:
             out = deferred(function, args, kwargs)
             if out is not NotImplemented:
                 return out
         return function(*args, **kwargs)
+
+    def _decide(
+        self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tensor | None:
+        """Decide where a call runs, and on what; returns the tensor that it changes."""
+        planned = self._placement.devices.get(decision.call) if self.within is None else self._of_function
+        given, changed = list(tensors_of((args, kwargs))), changed_argument(function, args, kwargs)
+        place, is_planned = self._place_of_call(planned, given, changed), planned is not None
+        makes_new = is_planned and _is_new(function)
+        names_device = is_planned and kwargs.get("device") is not None
+        decision.place, decision.is_planned, decision.changes = place, is_planned, changed is not None
+        decision.brings = place != EVERYWHERE and given != [] and not makes_new
+        decision.tells = place != EVERYWHERE and (makes_new or names_device or not given)
+        return changed
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an autograd function returns, all of whose forward runs in one place, on inputs that are there."""
@@ -204,34 +217,31 @@ class PlacedCalls(FunctionCalls):
             return place
         return next((at for tensor in given if (at := self._tensors.of(tensor).place) != EVERYWHERE), EVERYWHERE)
 
+    # ---- what is noted ---------------------------------------------------------------------------------------
+
     def _note(
         self,
+        decision: Decision,
+        changed: Tensor | None,
         out: Any,
-        call: Call,
-        at: int,
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        *,
-        is_planned: bool,
-    ) -> tuple[list[Made], bool]:
-        """Note of what a call returns where it is: views with what they show, and all else where it was made.
-
-        Returns what was noted, and whether that could not be an output that the plan does not know.
-        """
-        read = list(tensors_of((args, kwargs)))
+    ) -> list[Made]:
+        """Note of what a call returns where it is: views with what they show, and all else where it was made."""
+        call, at, is_planned = decision.call, decision.place, decision.is_planned
+        if changed is not None and is_planned:
+            self._tensors.note_change(changed, decision)
+        read, made = list(tensors_of((args, kwargs))), list[Made]()
         new = [
             (position, tensor)
             for position, tensor in enumerate(tensors_of(out))
             if tensor not in self._tensors and not any(tensor is each for each in read)
         ]
-        made, is_known = list[Made](), True
-        if not new:
-            return made, is_known
-        memory = {_memory(tensor): tensor for tensor in reversed(read)}
+        memory = {memory_of(tensor): tensor for tensor in reversed(read)} if new else {}
         is_made_here = is_planned or any(self._tensors.of(tensor).of is not CopyOf.GIVEN for tensor in read)
         for position, tensor in new:
-            shown = memory.get(_memory(tensor))
+            shown = memory.get(memory_of(tensor))
             if shown is None and not is_planned and call.function in _LAYOUTS:
                 shown = read[0]
             if shown is not None:
@@ -239,54 +249,60 @@ class PlacedCalls(FunctionCalls):
                 is_whole = tensor.numel() >= shown.numel() or known.of is not CopyOf.OUTPUT
                 shows = known.call if is_whole or not is_planned else call
                 made.append(Made(position, known.place, known.of, shows, is_whole))
+                decision.shows += known.makers if is_whole else ()
             elif is_made_here:
                 place = at if self._copier.places.has(tensor, at) else self._copier.places.of(tensor.device)
                 made.append(Made(position, place, CopyOf.OUTPUT, call, is_view=False))
-                if not is_planned and call.function not in _MOVES:
-                    is_known &= not tensor.dtype.is_floating_point
-                    if tensor.requires_grad or not self._placement.of_training:
-                        self.unknown.setdefault(call, place)
+                is_wanted = tensor.requires_grad or not self._placement.of_training
+                if not is_planned and is_wanted and call.function not in _MOVES:
+                    self.unknown.setdefault(call, place)
             else:
                 continue
-            self._tensors.note(made[-1], tensor, self._last, View.of(made[-1], tensor, function, args, kwargs))
-        return made, is_known
+            self._tensors.note(made[-1], tensor, decision, View.of(made[-1], tensor, function, args, kwargs))
+        return made
 
-    # ---- as before -------------------------------------------------------------------------------------------
+    def _settle(
+        self, decision: Decision, made: list[Made], given: Given, changed: Tensor | None, *, has_copied: bool
+    ) -> None:
+        """Let a call be repeated, if what it changes is its first argument or nothing."""
+        if self.within is None and (changed is None or changed is given[0][0]):
+            decision.settle(made, brings=has_copied)
+        else:
+            self._tensors.need(tensors_of(given))
 
     def _note_again(
         self,
         decision: Decision,
+        changed: Tensor | None,
         out: Any,
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
         """Note of what a call returns what was noted before, if that was of use; otherwise only if it will be."""
-        changed = args[0] if decision.changes and args else None
-        if not decision.is_needed:
-            assert self._left_out is not None
-            tensors = [ref(out)] if isinstance(out, Tensor) else [ref(each) for each in tensors_of(out)]
-            self._left_out.append((decision, tensors, changed if changed is None else ref(changed)))
-            return
-        if changed is not None:
-            self._tensors.note_change(changed, decision.call, decision)
-        for made, tensor in decision.of_made(list(tensors_of(out))):
-            if tensor not in self._tensors:
-                self._tensors.note(made, tensor, decision, View.of(made, tensor, function, args, kwargs))
+        if not decision.is_planned:
+            changed = None  # it is what it was
+        if decision.is_needed:
+            if changed is not None:
+                self._tensors.note_change(changed, decision)
+            for made, tensor in decision.of_made([out] if isinstance(out, Tensor) else list(tensors_of(out))):
+                if tensor not in self._tensors:
+                    self._tensors.note(made, tensor, decision, View.of(made, tensor, function, args, kwargs))
+        elif decision.made or changed is not None:
+            self._left_out.append((decision, _references(out), None if changed is None else ref(changed)))
 
     def _note_left_out(self) -> None:
         """Note what was left out, of tensors that are still there: from here on the calls are others than before."""
-        assert self._left_out is not None
         for decision, tensors, changed in self._left_out:
             tensor = _alive(changed)
             if tensor is not None:
-                self._tensors.note_change(tensor, decision.call, decision)
-            for made, each in decision.of_made(tensors):
+                self._tensors.note_change(tensor, decision)
+            for made, each in decision.of_made(tensors if isinstance(tensors, list) else [tensors]):
                 tensor = _alive(each)
                 if tensor is not None and tensor not in self._tensors:
                     self._tensors.note(made, tensor, decision)
         self.made.update(self._last.made_before)
-        self._left_out = None
+        self._repeats, self._left_out = False, []
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
@@ -308,21 +324,22 @@ class PlacedCalls(FunctionCalls):
         return tree_map_only(Tensor, put, returned)
 
 
-def _memory(tensor: Tensor) -> int:
-    """A number that a tensor and its views have in common; another one for each that has no memory of its own."""
-    if tensor.is_sparse or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return -id(tensor)
-    return int(tensor.untyped_storage()._cdata)
-
-
 def _is_new(function: Callable[..., Any]) -> bool:
     """Whether a function makes a tensor on any device: `Tensor.new_ones` reads nothing of its first argument."""
     return str(getattr(function, "__name__", "")).startswith("new_")
 
 
-def _options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """What a function that moves a tensor is told, but for tensors."""
-    return tuple(each for each in (*args[1:], *kwargs.items()) if not isinstance(each, Tensor))
+def _options(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What says on which device a call's outputs are: what a function that moves a tensor is told, or a device."""
+    if getattr(function, "__name__", "") in _MOVES:
+        return tuple(each for each in (*args[1:], *kwargs.items()) if not isinstance(each, Tensor))
+    device = kwargs.get("device")
+    return None if device is None else (device,)
+
+
+def _references(out: Any) -> list[ref[Tensor]]:
+    """To the tensors that a call returns."""
+    return [ref(tensor) for tensor in tensors_of(out)]
 
 
 def _alive(tensor: ref[Tensor] | None) -> Tensor | None:

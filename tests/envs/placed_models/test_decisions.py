@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.copies import Copy
+from envs.placed_models.decisions import Decision
 from envs.placed_models.parallel import counted_copies, run_by_plan
 from envs.placed_models.placed_calls import PlacedCalls
 from envs.plans.plan import Plan
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
-from graphs.op_graph import Call
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MLP, MODELS, captured, loss_of, random_run
 
@@ -25,13 +25,13 @@ from tests.envs.placed_models.models import MLP, MODELS, captured, loss_of, rand
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions of the calls that are decided about, as they are."""
-    found, own = list[str](), PlacedCalls.run
+    found, own = list[str](), PlacedCalls._decide
 
-    def run(self: PlacedCalls, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
-        found.append(call.function)
-        return own(self, call, function, args, kwargs)
+    def decide(self: PlacedCalls, decision: Decision, *call: Any) -> Tensor | None:
+        found.append(decision.call.function)
+        return own(self, decision, *call)
 
-    monkeypatch.setattr(PlacedCalls, "run", run)
+    monkeypatch.setattr(PlacedCalls, "_decide", decide)
     return found
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from envs.placed_models.decisions import Decision
 from envs.placed_models.placed_calls import PlacedCalls
 from envs.placed_models.recomputation import remembered_regions
 from graphs.op_graph import Call
@@ -111,22 +112,23 @@ def test_what_is_computed_again_runs_where_it_ran_at_first(
     seed: int, use_reentrant: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[Call, int]] = []
-    own = PlacedCalls.run
+    own = PlacedCalls._decide
 
-    def noted(self: PlacedCalls, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
-        out = own(self, call, function, args, kwargs)
-        if isinstance(out, Tensor):
-            ran.append((call, self._tensors.of(out).place))
-        return out
+    def decide(self: PlacedCalls, decision: Decision, *call: Any) -> Tensor | None:
+        changed = own(self, decision, *call)
+        ran.append((decision.call, decision.place))
+        return changed
 
     run = random_run("gpt", seed)
     with checkpointed(run.model, use_reentrant=use_reentrant):
+        with monkeypatch.context() as noted:
+            noted.setattr(PlacedCalls, "_decide", decide)
+            loss = loss_of(run.parallel(**run.batch()))
+            first = list(ran)
+            ran.clear()
+            loss.backward()  # type: ignore[no-untyped-call]
+        run.parallel.zero_grad()
         assert_equal(run, trained(run.model, run), trained(run.parallel, run), CLOSE)
-        monkeypatch.setattr(PlacedCalls, "run", noted)
-        loss = loss_of(run.parallel(**run.batch()))
-        first = list(ran)
-        ran.clear()
-        loss.backward()  # type: ignore[no-untyped-call]
     again = [call for call, _ in ran]
     assert any(str(call).count("blocks.1") for call in again)
     planned = {call: place for call, place in first if call in run.problem.graph.calls}
