@@ -20,6 +20,8 @@ def topological_order(edges: Ints, nodes: int) -> Ints:
 
 def is_acyclic(edges: Ints, nodes: int) -> bool:
     """Whether no cycle is among the edges, (edges, 2): no edge to itself, and each node its own strong component."""
+    if (edges[:, 0] < edges[:, 1]).all():  # as most graphs are numbered; a hundredth of the time
+        return True
     if (edges[:, 0] == edges[:, 1]).any():
         return False
     return bool(strong_components(edges, nodes).max(initial=-1) == nodes - 1)

@@ -36,7 +36,7 @@ def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1,
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("seed", range(examples(30, 10)))
+@pytest.mark.parametrize("seed", range(examples(30, 6)))
 def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     micro_batches = 1 + seed % 2
     net = mlp([8, 4, 8][: 2 + seed % 3], 8 * micro_batches)
@@ -45,7 +45,7 @@ def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tup
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("seed", range(examples(12, 6)))
+@pytest.mark.parametrize("seed", range(examples(12, 4)))
 def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     """Over features, or over the batch, forward and backward: each shard goes on with the sum over all."""
     micro_batches = 1 + seed % 2
@@ -59,7 +59,7 @@ def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...],
 
 
 @pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,)])
-@pytest.mark.parametrize("seed", range(examples(30, 10)))
+@pytest.mark.parametrize("seed", range(examples(30, 6)))
 def test_convolutions_are_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     """Windows read halos, and write gradients that overlap."""
     net = convolutions(4, [4, 4, 4], 4)

@@ -22,7 +22,7 @@ def test_every_rival_of_the_study_is_compared() -> None:
         assert by_name.build("placers", spec) in compared, name
 
 
-@pytest.mark.parametrize("cluster", ["v100_a100", "home_fleet"])
+@pytest.mark.parametrize("cluster", [pytest.param("v100_a100", marks=pytest.mark.slow), "home_fleet"])
 def test_no_rival_is_faster_on_unequal_devices(cluster: str) -> None:
     problem = timed(Problem(load_graph(MODEL, with_law=True), load_cluster(cluster)))
     result = Planner(policy="").place(problem, budget=60)
