@@ -6,8 +6,7 @@ A study's folder holds results as JSON files in `pieces/`, and journals of compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,36 +17,20 @@ from graphs.foundation.files import write_whole
 from graphs.foundation.progress import progress_bar
 
 PIECES = "pieces"
+Pieces = Mapping[Path, Callable[[], msgspec.Struct]]  # by the JSON file that keeps a result, what makes it
 
 Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True)
-class SavedJob:
-    """Work whose result is kept as a JSON file."""
-
-    path: Path
-    work: Callable[[], msgspec.Struct]
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the file exists."""
-        return self.path.exists()
-
-    def do(self) -> None:
-        """Do all of it, and write the file."""
-        result = self.work()
-        self.path.parent.mkdir(exist_ok=True)
-        write_whole(self.path, msgspec.json.encode(result))
-
-
-def do_pieces(pieces: Sequence[SavedJob]) -> None:
-    """Do the pieces that are not done yet; each keeps what it has saved so far. Raises what a piece raises."""
-    left = [piece for piece in pieces if not piece.is_done]
+def do_pieces(pieces: Pieces) -> None:
+    """Do the pieces whose files are not there yet, and write each as it is done. Raises what a piece raises."""
+    left = [path for path in pieces if not path.exists()]
     with progress_bar("study", unit="piece", total=len(pieces), initial=len(pieces) - len(left)) as bar:
-        for piece in left:
-            bar.set_postfix_str(piece.path.stem)
-            piece.do()
+        for path in left:
+            bar.set_postfix_str(path.stem)
+            result = pieces[path]()
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, msgspec.json.encode(result))
             bar.update()
 
 

@@ -64,20 +64,20 @@ class Simulated(Study):
         return super().command(*names, **others, **self.changed(*KNOBS))
 
     def written(
-        self, folder: Path, records: Iterable[Record], *, painted: Plot | None = None, name: str = "", **context: object
+        self, folder: Path, records: Iterable[Record], *, painted: Plot | None = None, **context: object
     ) -> Path:
-        """Write the document, under a name that is the study's if none is given, and its plot, as `save_document`.
+        """Write the document under the study's name, and its plot, as `save_document`.
 
         The `records` say how plans are run; the template has that as `way`, and the plot as `plot`.
         """
-        stem = f"{name or self.name}{self.suffix}"
-        plot = f"{stem}.png"
+        stem = f"{self.name}{self.suffix}"
+        plot = f"{stem}.png" if painted else ""
         plots = {plot: painted} if painted else {}
-        way = way_of_running(records)
+        way = _way_of_running(records)
         return save_document(self.name, f"{stem}.md", folder, plots, way=way, plot=plot, **context)
 
 
-def way_of_running(records: Iterable[Record]) -> str:
+def _way_of_running(records: Iterable[Record]) -> str:
     """A sentence: how the plans of records are run, what times their ops, and of how many problems if that differs."""
     problems: dict[str, set[str]] = {}
     for each in records:

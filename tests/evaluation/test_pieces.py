@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from evaluation.studies.pieces import SavedJob, do_pieces, load_pieces
+from evaluation.studies.pieces import do_pieces, load_pieces
 from evaluation.studies.splits.__main__ import Splits
 from evaluation.studies.study import run
 from graphs.foundation.errors import InputError
@@ -25,7 +25,7 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_what_follows(tmp_pat
             raise InputError("it cannot be done")
         return Result(name)
 
-    jobs = [SavedJob(tmp_path / "pieces" / f"{name}.json", partial(work, name)) for name in "abc"]
+    jobs = {tmp_path / "pieces" / f"{name}.json": partial(work, name) for name in "abc"}
     with pytest.raises(InputError, match="it cannot be done"):
         do_pieces(jobs)
     assert load_pieces(tmp_path, Result) == [Result("a")]

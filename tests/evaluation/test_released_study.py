@@ -115,7 +115,7 @@ def test_plans_that_do_not_fit_are_in_no_mean_but_lose_to_those_that_do() -> Non
 
 
 def test_the_document_has_ratios_and_names_what_is_lost(tmp_path: Path) -> None:
-    text = save({"heldout": heldout(), "curves": curves()}, tmp_path, "python -m study").read_text()
+    text = save(Released(), {"heldout": heldout(), "curves": curves()}, tmp_path).read_text()
     assert "| human expert | 0.354 [0.250, 0.500] 2/2 |" in text
     assert "| best cheap of each graph | 1.000 [0.500, 2.000] 1/2 |" in text
     assert "| heldout | nmt:cell=2 | two | 2.000 | 1.500 | 0.500 | metis |" in text
@@ -126,21 +126,21 @@ def test_the_document_has_ratios_and_names_what_is_lost(tmp_path: Path) -> None:
     assert "| 1,000 | 1.200 0/1 | 1.080 0/1 | - | - | 0.900 1/1 |" in text
     assert "heft with 16 (" not in text, "done"
     assert "peft with 16 (2)" in text, "not done yet"
-    assert "    python -m study\n" in text
+    assert "    python -m evaluation.studies.released --parts heldout,curves --seeds 1\n" in text
     assert not re.search(r"\bnan\b|\binf\b", text)
 
 
 def test_where_nothing_is_lost_the_document_says_so(tmp_path: Path) -> None:
     part = part_of({FEW: placed(ONE, 2.0, 4.0, 6.0)})
-    assert "On no problem is the best cheap placer faster" in save({"heldout": part}, tmp_path, "python").read_text()
+    assert "On no problem is the best cheap placer faster" in save(Released(), {"heldout": part}, tmp_path).read_text()
 
 
 def test_the_plot_is_there_once_the_reference_is(tmp_path: Path) -> None:
-    save({"heldout": heldout()}, tmp_path, "python")
-    assert not (tmp_path / "released_curves.png").exists()
-    text = save({"curves": curves()}, tmp_path, "python").read_text()
-    assert "](released_curves.png)" in text
-    assert 0 < (tmp_path / "released_curves.png").stat().st_size < 100_000
+    save(Released(), {"heldout": heldout()}, tmp_path)
+    assert not (tmp_path / "released.png").exists()
+    text = save(Released(), {"curves": curves()}, tmp_path).read_text()
+    assert "](released.png)" in text
+    assert 0 < (tmp_path / "released.png").stat().st_size < 100_000
 
 
 def test_budgets_are_few_everywhere_and_those_of_the_curves_in_journals_of_their_own() -> None:

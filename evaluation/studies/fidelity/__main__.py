@@ -40,7 +40,7 @@ class Fidelity(Study):
         (self.folder / TUNED).mkdir(exist_ok=True)
         some = {name: MODELS[name] for name in names_in(self.models, "model", MODELS) or MODELS}
         jobs = measure.jobs(self.folder, some, self.cluster, self.rounds)
-        do_pieces([*jobs, *tuning.jobs(self.folder, some, self.rounds)])
+        do_pieces({**jobs, **tuning.jobs(self.folder, some, self.rounds)})
 
     def save(self, folder: Path) -> Path:
         """Write `fidelity.md` and its figure."""

@@ -22,7 +22,7 @@ from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
 from evaluation.measuring.calibration import message_sample, pass_sample, runner_sample, spread_plan, uneven_pipeline
 from evaluation.studies.fidelity.cases import cases
-from evaluation.studies.pieces import PIECES, SavedJob
+from evaluation.studies.pieces import PIECES, Pieces
 from graphs.capture.op_calls import load_calls
 from graphs.cluster import Cluster
 from graphs.devices.cluster_file import save_cluster
@@ -58,12 +58,12 @@ class MeasuredModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     refused: tuple[str, ...]  # plans that are not run, and why
 
 
-def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[SavedJob]:
+def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> Pieces:
     """A job per model."""
-    return [
-        SavedJob(out / PIECES / f"{rounds}-{name}.json", partial(measured, name, spec, cluster, out, rounds))
+    return {
+        out / PIECES / f"{rounds}-{name}.json": partial(measured, name, spec, cluster, out, rounds)
         for name, spec in models.items()
-    ]
+    }
 
 
 def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> MeasuredModel:

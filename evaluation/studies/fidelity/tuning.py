@@ -19,7 +19,7 @@ from envs.objectives.measured import Machine
 from envs.running.processes import Workers
 from envs.running.training_job import Training
 from evaluation.studies.fidelity.measure import STEPS, calibrated_file, in_turns, problem_of, times_file
-from evaluation.studies.pieces import PIECES, SavedJob
+from evaluation.studies.pieces import PIECES, Pieces
 from graphs.files.load import load_cluster
 from graphs.foundation import by_name
 from graphs.problem import MEASURED, objective_of
@@ -46,12 +46,12 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return quiet_seconds(np.array(self.tuned)) / quiet_seconds(np.array(self.favourite))
 
 
-def jobs(out: Path, models: dict[str, str], rounds: int) -> list[SavedJob]:
+def jobs(out: Path, models: dict[str, str], rounds: int) -> Pieces:
     """A job per model, which `measure` has profiled and calibrated."""
-    return [
-        SavedJob(out / TUNED / PIECES / f"{rounds}-{name}.json", partial(tuned, name, spec, out, rounds))
+    return {
+        out / TUNED / PIECES / f"{rounds}-{name}.json": partial(tuned, name, spec, out, rounds)
         for name, spec in models.items()
-    ]
+    }
 
 
 def tuned(name: str, spec: str, out: Path, rounds: int) -> Tuned:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from evaluation.studies.released.document import save
 from evaluation.studies.released.parts import PARTS, do_part, part_of, problems_of_part, records_of
-from evaluation.studies.simulated import Simulated, way_of_running
+from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import names_in, report, run
 from graphs.foundation.errors import InputError
 from graphs.runtime import IDEAL
@@ -55,10 +55,8 @@ class Released(Simulated):
         found = {name: part for name, some in done.items() if (part := part_of(some)).problems}
         if not found:
             raise InputError(f"{self.folder}: nothing is done yet of {self.parts}")
-        seeds = max(part.num_seeds for part in found.values())
-        way = way_of_running(record for of_part in done.values() for some in of_part.values() for record in some)
-        command = self.command(parts=",".join(found), seeds=seeds)
-        return save(found, folder, command, way=way, suffix=self.suffix)
+        records = (record for of_part in done.values() for some in of_part.values() for record in some)
+        return save(self, found, folder, records)
 
 
 if __name__ == "__main__":

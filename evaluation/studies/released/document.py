@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, RED
+from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate
-from evaluation.studies.document import Plot, across_simulations, save_document
+from evaluation.studies.document import across_simulations
 from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of
 from evaluation.studies.released import parts
 from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, LONG_SEARCH, Entry
+from evaluation.studies.simulated import Simulated
 
 OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(parts.SEARCH)}
 WITHOUT_SEARCH = dict(list(OWN.items())[:2])
@@ -33,24 +35,21 @@ DRAWN = {
     ANNEALING: ("annealing", GREY), parts.SEARCH: ("policy and search", BLUE),
     parts.TUNED: ("policy, fine-tuned", ORANGE), parts.CLIMBING: ("hill climbing", RED),
 }  # fmt: skip
-PLOT = "released_curves"
 HIGHEST = 1.4  # ratio in the plot; what is slower leaves it, and stands in the table
 
 
-def save(found: Mapping[str, Frame], folder: Path, command: str, *, way: str = "", suffix: str = "") -> Path:
-    """Write `released.md` into a folder, and the plot of the curves if these are done.
+def save(study: Simulated, found: Mapping[str, Frame], folder: Path, records: Iterable[Record] = ()) -> Path:
+    """Write the document of some parts into a folder, with the plot of the curves if these are done.
 
-    The `suffix` is in the names of both; `way` says how plans are run.
+    The `records` say how plans are run.
     """
-    drawn = parts.CURVES in found and LONG_SEARCH in found[parts.CURVES].seconds
-    plots: dict[str, Plot] = (
-        {f"{PLOT}{suffix}.png": (partial(_draw_curves, part=found[parts.CURVES]), 3.4)} if drawn else {}
-    )
-    return save_document(
-        "released", f"released{suffix}.md", folder, plots,
-        command=command, way=way, parts=found, seeds=max(part.num_seeds for part in found.values()), released=parts,
-        own=OWN, others=OTHERS, long=LONG, drawn=DRAWN, kinds=kinds, groupings=groupings, pairs=pairs,
-        slower_families=slower_families, lost=lost, plot=f"{PLOT}{suffix}.png" if drawn else "",
+    curves = found.get(parts.CURVES)
+    painted = (partial(_draw_curves, part=curves), 3.4) if curves and LONG_SEARCH in curves.seconds else None
+    seeds = max(part.num_seeds for part in found.values())
+    return study.written(
+        folder, records, painted=painted, command=study.command(parts=",".join(found), seeds=seeds), parts=found,
+        seeds=seeds, released=parts, own=OWN, others=OTHERS, long=LONG, drawn=DRAWN, kinds=kinds, groupings=groupings,
+        pairs=pairs, slower_families=slower_families, lost=lost,
     )  # fmt: skip
 
 
