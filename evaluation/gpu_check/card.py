@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,11 @@ SMALL = {  # so small that the device waits for the host, and that a processor r
     "vit": "vit:layers=2,width=64,heads=2,image=64,batch=4",
     "rnnlm": "rnnlm:layers=2,steps=4,hidden=128,batch=16,vocabulary=500",
 }  # fmt: skip
+TINY = {  # so small that a processor, too, takes no longer for a call than Python does
+    "transformer": "transformer:layers=2,width=16,heads=2,sequence=8,batch=2,vocabulary=50",
+    "bert": "bert:layers=2,width=16,heads=2,sequence=8,batch=2",
+    "rnnlm": "rnnlm:layers=2,steps=4,hidden=16,batch=2,vocabulary=50",
+}
 DATA_TYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -70,6 +75,18 @@ class Card:
             if number >= warm:
                 taken.append(time.perf_counter() - began)
         return float(np.median(taken))
+
+    def host_seconds(self, calls: Sequence[Callable[[], object]], count: int = 30, warm: int = 3) -> list[float]:
+        """Seconds of the processor that each call takes: the least of all times, which take turns."""
+        taken: list[list[float]] = [[] for _ in calls]
+        for _ in range(warm + count):
+            for call, seconds in zip(calls, taken, strict=True):
+                self.wait()
+                gc.collect(0)  # not within the call
+                began = time.process_time()
+                call()
+                seconds.append(time.process_time() - began)
+        return [min(seconds[warm:]) for seconds in taken]
 
     def kernel_seconds(self, call: Callable[[], object], count: int = 8) -> float:
         """Median seconds of what a call runs on the device, with other data in its caches, and the host far ahead."""

@@ -16,8 +16,9 @@ ABOUT = {  # part -> what its table shows
     "`allocated` and `reserved` are PyTorch's peaks, `predicted` is placelab's.",
     "kinds": "The twelve kinds of ops that take longest in a forward and backward pass, and what the cost models say. "
     "What has no prediction is no op of the graph: a view, a copy, or a part of another op.",
-    "host": "Models so small that the device waits for Python: microseconds of a call in the forward pass and of an op "
-    "in the backward pass, without and with a plan.",
+    "host": "Models so small that the device waits for Python: microseconds of the processor for a call in the forward "
+    "pass, and for an op in the backward pass, without a plan, on one device, and with half of the ops on each of two, "
+    "for which that one stands. The ways take turns, and the least of the times counts.",
     "copies": "Copies between the memories of the processor and of the device.",
     "placements": "Placements on the device and the processor, run by `parallelize`, with times measured on both. "
     "`simulated` is the plan's step, `issued` the same in PyTorch's order. Losses are compared over five steps.",

@@ -9,11 +9,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from envs.costs.costs import costs_of, timed
+from envs.placed_models.parallel import counted_copies
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.commands.running import parallelize
-from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
+from evaluation.gpu_check.card import TINY, Card, CardTraining, Row
+from graphs.capture.function_calls import FunctionCalls
 from graphs.files.graph_source import graph_source
 from graphs.files.load import load_graph
 from graphs.problem import Problem
@@ -113,24 +115,38 @@ def _kind(name: str) -> str:
 
 
 def host(card: Card) -> Iterator[Row]:
-    """Microseconds that Python takes for a call, and autograd for an op, of models so small that the device waits."""
-    for model, spec in SMALL.items():
+    """Microseconds of the processor for a call, and for an op of the backward pass, of models so small that it counts.
+
+    A call is what PyTorch shows to a mode: views are calls, too. `copies` are those of both passes.
+    """
+    for model, spec in TINY.items():
         graph = load_graph(spec)
-        calls = len({call for call in graph.calls if call})
         gradients = sum(int(phase) == 1 for phase in graph.phase)
-        for way in ("plain", "parallelize"):
-            training = CardTraining(spec, card.device, optimizer="none")
-            if way == "parallelize":
-                training.module = parallelize(
-                    training.module,
-                    Plan.of([0] * len(graph)),
-                    devices=[str(card.device)] * 2,
-                    graph=graph,
-                    cluster="p100x2",
-                )
-            forward = card.wall_seconds(training.loss)
-            both = card.wall_seconds(lambda training=training: training.loss().backward())  # type: ignore[misc]
-            yield {
-                "model": model, "way": way, "calls": calls, "forward_us_per_call": 1e6 * forward / calls,
-                "backward_us_per_op": 1e6 * (both - forward) / gradients,
-            }  # fmt: skip
+        half = [int(2 * unit >= graph.num_units) for unit in graph.units.tolist()]
+        trainings = {"plain": CardTraining(spec, card.device, optimizer="none")}
+        for way, devices in (("parallelize", [0] * len(graph)), ("parallelize, half on each", half)):
+            trainings[way] = CardTraining(spec, card.device, optimizer="none")
+            trainings[way].module = parallelize(
+                trainings[way].module,
+                Plan.of(devices),
+                devices=[str(card.device)] * 2,
+                graph=graph,
+                cluster="p100x2",
+            )
+        plain = trainings["plain"]
+        with FunctionCalls(str) as seen:
+            plain.module(*plain.args, **plain.kwargs)
+        calls = seen.made.total()
+        forward = card.host_seconds([each.loss for each in trainings.values()])
+        both = card.host_seconds([each.step for each in trainings.values()])
+        for number, (way, training) in enumerate(trainings.items()):
+            row: Row = {"model": model, "way": way, "calls": calls, "copies": 0}
+            if number:
+                with counted_copies(training.module) as copies:
+                    training.step()
+                row["copies"] = len(copies)
+            yield row | {
+                "forward_us_per_call": 1e6 * forward[number] / calls,
+                "over_plain_us_per_call": 1e6 * (forward[number] - forward[0]) / calls,
+                "backward_us_per_op": 1e6 * (both[number] - forward[number]) / gradients,
+            }
