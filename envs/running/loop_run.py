@@ -16,7 +16,7 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.clock import finish
 from envs.running.measured_run import RunSteps
 from envs.running.model_data import Batch, batches, seeded_example
-from envs.running.process_memory import MemoryGrowth
+from envs.running.process_memory import Growth, MemoryGrowth
 from envs.running.reference import Difference, differences, loss_of, optimizers, unplaced
 from envs.running.training_job import Training
 from envs.timelines.timeline import Timeline
@@ -55,12 +55,13 @@ def run_in_loop(
         seconds.append(_now(devices) - began)
         losses.append(float(loss.detach()))
     times = Counter(devices)
-    growth = [math.nan if times[on] > 1 else each.bytes() for on, each in zip(devices, memory, strict=True)]
+    unknown = Growth(math.nan, math.nan)  # of each of several that one device stands for
+    growth = tuple(unknown if times[on] > 1 else each.growth() for on, each in zip(devices, memory, strict=True))
     return RunSteps(
         predicted=predicted,
         seconds=np.array(seconds),
         losses=tuple(losses),
-        growth_bytes=np.array(growth),
+        growth=growth,
         differences=apart,
     )
 

@@ -7,6 +7,7 @@ import numpy as np
 from envs.orders import order_name
 from envs.plans.plan import Plan
 from envs.running.measured_timeline import measured_timeline
+from envs.running.process_memory import Growth
 from envs.running.processes import LIMIT, Workers
 from envs.running.reference import Difference, differences
 from envs.running.training_job import StepOf, Training, TrainingJob, Unplaced, UnplacedJob
@@ -27,7 +28,7 @@ class RunSteps:
     predicted: Timeline  # simulated
     seconds: Floats  # (steps,) of each
     losses: tuple[float, ...]  # (steps,)
-    growth_bytes: Floats  # (devices,) the most memory beyond that before the first step; NaN if unknown
+    growth: tuple[Growth, ...]  # (devices,) of memory, by steps
     differences: tuple[Difference, ...] = ()  # of the first step from the unplaced model's, if it was compared
     not_compared: str = ""  # why it was not, if it was to be
 
@@ -96,7 +97,7 @@ def run_plan(
         predicted=predicted,
         seconds=seconds,
         losses=tuple(sum(process.loss for process in step) for step in steps),
-        growth_bytes=np.array([process.growth_bytes for process in done]),
+        growth=tuple(process.growth for process in done),
         differences=apart,
         not_compared=why,
     )

@@ -18,7 +18,7 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
 from envs.running.measured_timeline import RecordedStep
 from envs.running.model_data import batches, seeded_example
-from envs.running.process_memory import MemoryGrowth, free_bytes
+from envs.running.process_memory import Growth, MemoryGrowth, free_bytes
 from envs.running.processes import Process
 from envs.running.reference import Results, unplaced
 from envs.running.running_step import RunningStep, StepRecord
@@ -120,7 +120,7 @@ class TrainedSteps:
 
     laid: LaidOut | None  # what its records are of; of the first process alone
     steps: list[RecordedStep]
-    growth_bytes: float  # the most memory that steps took beyond what was held before the first one; NaN if unknown
+    growth: Growth  # of memory, by steps
     state: State | None  # after the last step, if it is asked for
 
 
@@ -153,7 +153,7 @@ class TrainingJob:
         state = None
         if self.keep_state:
             state = State.of(Results(steps[-1].loss, step.weights(), step.gradients(), step.buffers()))
-        return TrainedSteps(step.laid if process.rank == 0 else None, steps, memory.bytes(), state)
+        return TrainedSteps(step.laid if process.rank == 0 else None, steps, memory.growth(), state)
 
 
 def packed(tensors: Mapping[str, Tensor]) -> bytes:

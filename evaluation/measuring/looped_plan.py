@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from envs.running.measured_run import RunSteps
+from envs.running.process_memory import Growth
 from envs.running.training_job import Training
 from evaluation.comparing.simulated_plan import SimulatedPlan
-from evaluation.measuring.measured_plan import steps_record
-from evaluation.measuring.measured_table import differences_table, measured_sentences
-from evaluation.records.formatting import NOTHING, memory, numbers, table
+from evaluation.measuring.measured_plan import growth_record, steps_record
+from evaluation.measuring.measured_table import differences_table, grown, measured_sentences, memory_heads
+from evaluation.records.formatting import memory, numbers, table
 from evaluation.records.printed import Printed
 
 
@@ -47,23 +48,23 @@ class LoopedPlan(Printed):
             "placer": self.planned.result.placer,
             "training": asdict(self.training),
             "devices": [
-                {"device": name, "on": on, "predicted_growth_bytes": predicted, "measured_growth_bytes": measured}
-                for name, on, predicted, measured in self._memory()
+                {"device": name, "on": on, "predicted_growth_bytes": predicted, **growth_record(growth)}
+                for name, on, predicted, growth in self._memory()
             ],
             **steps_record(self.run),
         }
 
-    def _memory(self) -> list[tuple[str, str, float, float | None]]:
+    def _memory(self) -> list[tuple[str, str, float, Growth]]:
         """Of each device its name, on what it ran, and the bytes beyond its weights, predicted and measured."""
         step = self.run.predicted
-        grown = [each if each == each else None for each in self.run.growth_bytes.tolist()]
         names = [device.name for device in step.problem.cluster.devices]
         predicted = (step.peak_bytes - step.weight_bytes).tolist()
-        return list(zip(names, self.devices, predicted, grown, strict=True))
+        return list(zip(names, self.devices, predicted, self.run.growth, strict=True))
 
     def _shown(self) -> RenderableType:
-        devices = table(self.run.predicted.problem.name, "device", "on", *numbers("memory beyond weights", "measured"))
-        for name, on, predicted, measured in self._memory():
-            devices.add_row(name, on, memory(predicted), NOTHING if measured is None else memory(measured))
+        heads = numbers("memory beyond weights", *memory_heads(self.run))
+        devices = table(self.run.predicted.problem.name, "device", "on", *heads)
+        for name, on, predicted, growth in self._memory():
+            devices.add_row(name, on, memory(predicted), *grown(self.run, growth))
         compared = [differences_table(self.run)] if self.run.differences else []
         return Group(devices, *compared, *map(Text, measured_sentences(self.run, self.devices, 0)))

@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 
 from envs.running.measured_run import MeasuredRun, RunSteps
+from envs.running.process_memory import Growth
 from envs.running.training_job import Training
 from envs.timelines.timeline import Timeline
 from evaluation.comparing.simulated_plan import SimulatedPlan
@@ -62,7 +63,7 @@ class MeasuredPlan(Printed):
         run = self.run
         devices = [
             {"device": row.name, "on": on, "busy": _numbers(row.busy), "idle": _numbers(row.idle),
-             "predicted_growth_bytes": row.predicted_growth, "measured_growth_bytes": _known(row.measured_growth)}
+             "predicted_growth_bytes": row.predicted_growth, **growth_record(row.measured_growth)}
             for row, on in zip(device_rows(run), self.devices, strict=True)
         ]  # fmt: skip
         return {
@@ -94,6 +95,11 @@ def steps_record(run: RunSteps) -> dict[str, Any]:
             for each in run.differences
         },
     }
+
+
+def growth_record(growth: Growth) -> dict[str, float | None]:
+    """Bytes that memory has grown by; null if unknown."""
+    return {"measured_growth_bytes": _known(growth.held), "reserved_growth_bytes": _known(growth.reserved)}
 
 
 def _numbers(row: TimeComparison) -> dict[str, float]:

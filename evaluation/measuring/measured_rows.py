@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.running.measured_run import MeasuredRun
+from envs.running.process_memory import Growth
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class DeviceComparison:
     busy: TimeComparison
     idle: TimeComparison
     predicted_growth: float  # bytes beyond the weights, at the peak
-    measured_growth: float  # bytes beyond what was held before the first step; NaN if unknown
+    measured_growth: Growth
 
 
 def device_rows(run: MeasuredRun) -> list[DeviceComparison]:
@@ -46,7 +47,7 @@ def device_rows(run: MeasuredRun) -> list[DeviceComparison]:
             TimeComparison("busy", float(busy[0][row]), float(busy[1][row])),
             TimeComparison("idle", float(idle[0][row]), float(idle[1][row])),
             float(growth[row]),
-            float(run.growth_bytes[row]),
+            run.growth[row],
         )
         for row, device in enumerate(run.predicted.problem.cluster.devices)
     ]

@@ -1,5 +1,6 @@
 """A simulated step next to the measured one, as the terminal shows it."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
@@ -7,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from envs.running.measured_run import MeasuredRun, RunSteps
+from envs.running.process_memory import Growth
 from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
 from evaluation.records.formatting import NOTHING, memory, numbers, ratio, seconds, table
 from evaluation.tables.step_chart import StepChart
@@ -50,13 +52,25 @@ def measured_sentences(run: RunSteps, devices: Sequence[str], cores: int) -> Ite
 
 
 def _devices(run: MeasuredRun, devices: Sequence[str]) -> Table:
-    heads = numbers("busy, predicted", "measured", "idle, predicted", "measured", "memory beyond weights", "measured")
+    heads = numbers(
+        "busy, predicted", "measured", "idle, predicted", "measured", "memory beyond weights", *memory_heads(run)
+    )
     made = table(run.predicted.problem.name, "device", "on", *heads)
     for row, on in zip(device_rows(run), devices, strict=True):
-        grown = NOTHING if row.measured_growth != row.measured_growth else memory(row.measured_growth)
         times = (row.busy.predicted, row.busy.measured, row.idle.predicted, row.idle.measured)
-        made.add_row(row.name, on, *map(seconds, times), memory(row.predicted_growth), grown)
+        made.add_row(row.name, on, *map(seconds, times), memory(row.predicted_growth), *grown(run, row.measured_growth))
     return made
+
+
+def memory_heads(run: RunSteps) -> list[str]:
+    """Of the columns that say how memory has grown: what PyTorch has reserved is known of GPUs."""
+    return ["measured", *["reserved"] * any(not math.isnan(each.reserved) for each in run.growth)]
+
+
+def grown(run: RunSteps, growth: Growth) -> list[str]:
+    """A device's cells of these columns."""
+    values = [growth.held, growth.reserved][: len(memory_heads(run))]
+    return [NOTHING if math.isnan(each) else memory(each) for each in values]
 
 
 def _rows(title: str, what: str, count: str, rows: Sequence[TimeComparison]) -> Table:

@@ -22,6 +22,7 @@ from envs.expansion.shares import shared
 from envs.running.measured_timeline import RecordedStep
 from envs.running.measuring.op_overhead import SPEC
 from envs.running.measuring.profiled_step import StepTimer, profile_steps
+from envs.running.process_memory import Growth
 from envs.running.processes import Workers
 from envs.running.running_step import Span, StepRecord
 from envs.running.training_job import TrainedSteps, TrainingJob
@@ -79,7 +80,7 @@ class PretendedWorkers:
         ops = np.arange(len(job.problem.graph))
         seconds = np.ones(len(ops)) if job.training.model == SPEC else ops / 2
         record = StepRecord([Span(op, 10.0, 10.0 + taken) for op, taken in enumerate(seconds.tolist())])
-        return [TrainedSteps(None, [RecordedStep(0.0, 0.0, 0.0, record)] * job.training.steps, 0.0, None)]
+        return [TrainedSteps(None, [RecordedStep(0.0, 0.0, 0.0, record)] * job.training.steps, Growth(0.0, 0.0), None)]
 
 
 def test_of_what_an_op_takes_in_a_step_the_smallest_op_is_subtracted(captured: CapturedCalls) -> None:
