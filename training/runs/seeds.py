@@ -53,22 +53,19 @@ def train_runs(
     if seeds < 1:
         raise InputError(f"cannot train {seeds} seeds; ask for at least 1")
     several = Path(out) if out else Path("runs") / name
-    folders = {each: several.with_name(f"{several.name}-seed{each}") for each in range(seed, seed + seeds)}
+    folders = {each: RunFolder(several.with_name(f"{several.name}-seed{each}")) for each in range(seed, seed + seeds)}
     if out and seeds == 1:
-        folders = {seed: Path(out)}
-    commands = {
-        each: shlex.join([*command, "--out", str(folder), "--seed", str(each)]) for each, folder in folders.items()
-    }
-    begun = {each for each, folder in folders.items() if resume and (seeds == 1 or RunFolder(folder).is_begun)}
+        folders = {seed: RunFolder(several)}
+    begun = {each for each, folder in folders.items() if resume and (seeds == 1 or folder.is_begun)}
     if seeds > 1:
         for each, folder in folders.items():
-            RunFolder(folder).check_resumable(recipe) if each in begun else RunFolder(folder).check_free()
+            folder.check_resumable(recipe) if each in begun else folder.check_free()
         opened_split(recipe)
     captured = cache(load_graph) if seeds > 1 else load_graph
     placers = [
         train(
-            recipe, out=folder, seed=each, resume=each in begun, command=commands[each], capture=captured,
-            loggers=loggers, resources=resources,
+            recipe, out=folder.path, seed=each, resume=each in begun, capture=captured, loggers=loggers,
+            resources=resources, command=shlex.join([*command, "--out", str(folder.path), "--seed", str(each)]),
         )
         for each, folder in folders.items()
     ]  # fmt: skip
