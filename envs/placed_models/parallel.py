@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -62,6 +63,7 @@ def run_by_plan(
     places = Places(given_devices(devices, problem.cluster))
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
+    _hide_from_compilers()
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
     model.forward = PlacedForward(model, placement, Copier(places, side), defer_weight_gradients)
     said = set[str]()
@@ -181,6 +183,14 @@ class PlacedForward:
             UnknownCallWarning,
             stacklevel=3,
         )
+
+
+@cache
+def _hide_from_compilers() -> None:
+    """Let torch.compile leave models alone that are run by plans: what decides about calls is no code to compile."""
+    reason = "a model that is run by a plan is not compiled: compile its parts, before it is given to parallelize"
+    hidden = torch.compiler.disable(PlacedForward.__call__, reason=reason)  # type: ignore[no-untyped-call]
+    PlacedForward.__call__ = hidden  # type: ignore[method-assign]
 
 
 def _entered() -> list[PlacedForward]:

@@ -145,6 +145,15 @@ def test_an_unknown_call_is_named_once_and_runs() -> None:
         torch.testing.assert_close(parallel(x), model(x))
 
 
+def test_torch_compile_runs_it_as_it_is() -> None:
+    run = random_run("mlp", 0)
+    compiled = torch.compile(run.parallel, backend="eager")
+    for seed in range(2):
+        torch.testing.assert_close(compiled(**run.batch(seed=seed)), run.model(**run.batch(seed=seed)))
+    with pytest.raises(RuntimeError, match="fullgraph=True"):
+        torch.compile(run.parallel, backend="eager", fullgraph=True)(**run.batch())
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------------
 
 
