@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from graphs.capture.examples import example_of, with_data
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device as catalogue_device
+from graphs.devices.catalogue import link
 
 Row = dict[str, float | str]  # what was measured in one case; keys that end in "_ms", "_us", "_gib" name the unit
 
@@ -55,9 +56,12 @@ class Card:
         """Family specs by name."""
         return SMALL if self.small else MODELS
 
-    def cluster(self) -> Cluster:
-        """The catalogue's device alone."""
-        return Cluster.uniform(self.kind, catalogue_device(self.kind), 1, latency=0, bandwidth=1, shared_out=False)
+    def cluster(self, count: int = 1) -> Cluster:
+        """The catalogue's device, or several of them on PCIe."""
+        lanes, device = link("pcie5x16"), catalogue_device(self.kind)
+        return Cluster.uniform(
+            self.kind, device, count, latency=lanes.latency_seconds, bandwidth=lanes.bandwidth, shared_out=True
+        )
 
     def wait(self) -> None:
         """Until the device has done all that was issued."""

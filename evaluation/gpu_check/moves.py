@@ -140,7 +140,7 @@ def processes(card: Card) -> Iterator[Row]:
         profile(SMALL["transformer"], out=profiled, in_step=True, repeats=8, device=str(card.device))
         yield _run("single_device", card.cluster(), [str(card.device)], cost_model=f"profiled:file={profiled}")
     if len(card.devices) > 1:
-        cluster = f"{card.kind}x{len(card.devices)}"
+        cluster = card.cluster(len(card.devices))
         for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
             yield _run(placer, cluster, list(card.devices))
         for way in ("parallelize", "parallelize:defer=true"):
