@@ -4,8 +4,9 @@
        └── starts them ───────────────────────────────┴── process 1 ┴── torch.distributed: gloo, or NCCL on GPUs
 
 They meet by a file in that folder. Torchrun would do no more for them, and imports PyTorch before it starts them. A job
-is sent to all of them, and each sends back what it returns. When one fails, dies or takes too long, all are ended, and
-so they are when this process leaves the context, by an error or Ctrl-C as well. If it is killed itself, they find the
+is sent to all of them, and each sends back what it returns, and meanwhile what it does (`envs.running.progress`). When
+one fails, dies, says nothing any more or takes too long, all are ended, and so they are when this process leaves the
+context, by an error or Ctrl-C as well. If it is killed itself, they find the
 socket closed and end by themselves.
 """
 
@@ -18,7 +19,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -27,6 +28,7 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from envs.running.progress import BEAT, Alive, Watch
 from graphs.foundation.errors import InputError
 
 if TYPE_CHECKING:  # the process that starts others need not import it
@@ -155,9 +157,12 @@ class Workers:
                 core = str(cores[rank]) if cores else ""
                 process = Popen(
                     [*command, device, core],
-                    env=environment | {"RANK": str(rank)}, stdin=DEVNULL, stdout=log, stderr=log,
+                    env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stdin=DEVNULL,
+                    stdout=log,
+                    stderr=log,
                     start_new_session=True,  # Ctrl-C is for this process, which ends the others
-                )  # fmt: skip
+                )
                 self._started.append(process)
             self._accept(server, time.monotonic() + START_LIMIT)
 
@@ -182,37 +187,34 @@ class Workers:
         """What each process answers, by rank."""
         waiting = {pipe: rank for rank, pipe in self._pipes.items()}
         found: dict[int, object] = {}
+        watch = Watch(waiting.values(), time.monotonic())
         while waiting:
-            ready = wait(list(waiting), max(0.0, until - time.monotonic()))
-            if not ready:
-                late = ", ".join(map(str, sorted(waiting.values())))
-                raise ProcessError(
-                    f"this took more than {limit:g} seconds and was ended: nothing came from process {late}; "
-                    "give it a longer limit, or fewer steps"
-                )
-            for pipe in ready:
+            for pipe in wait(list(waiting), max(0.0, min(BEAT, until - time.monotonic()))):
                 assert isinstance(pipe, Connection)
-                rank = waiting.pop(pipe)
-                found[rank] = self._answer(pipe, rank, waiting)
+                rank = waiting[pipe]
+                try:
+                    answer = pipe.recv()
+                except (EOFError, ConnectionError):
+                    raise self._ended(rank) from None
+                if isinstance(answer, Alive):
+                    watch.hear(rank, answer, time.monotonic())
+                    continue
+                del waiting[pipe]
+                watch.leave(rank, time.monotonic())
+                found[rank] = self._result(answer, rank, waiting)
+            if waiting:
+                _check(watch, waiting.values(), until, limit)
         return [found[rank] for rank in range(len(self.devices))]
 
-    def _answer(self, pipe: Connection, rank: int, others: Mapping[Connection, int]) -> object:
-        """What a process answers, while others have not, whose pipes and ranks these are."""
-        try:
-            answer = pipe.recv()
-        except (EOFError, ConnectionError):
-            raise self._ended(rank) from None
+    def _result(self, answer: object, rank: int, others: Mapping[Connection, int]) -> object:
+        """What a process has answered, while others have not, whose pipes and ranks these are."""
         if isinstance(answer, Done):
             return answer.result
         assert isinstance(answer, Failed)
         if not answer.traceback:
             raise InputError(answer.sentence)
-        for other in wait(list(others), SOON):  # one that has died makes those fail that wait for its messages
-            assert isinstance(other, Connection)
-            try:
-                other.recv()
-            except (EOFError, ConnectionError):
-                raise self._ended(others[other]) from None
+        if (died := _died(others)) is not None:  # which makes those fail that wait for its messages
+            raise self._ended(died)
         _log.error("process %d, on %s:\n%s", rank, self.devices[rank], answer.traceback)
         raise ProcessError(f"process {rank}, on {self.devices[rank]}, failed: {answer.sentence}")
 
@@ -234,6 +236,36 @@ class Workers:
         assert self._folder is not None
         said = (Path(self._folder.name) / "log").read_text(errors="replace").splitlines()
         return next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
+
+
+def _check(watch: Watch, ranks: Iterable[int], until: float, limit: float) -> None:
+    """Raise ProcessError if no answer will come from these processes, or it is too late; warn of what takes long."""
+    now = time.monotonic()
+    if now >= until:
+        late, said = ", ".join(map(str, sorted(ranks))), watch.what()
+        raise ProcessError(
+            f"this took more than {limit:g} seconds and was ended: nothing came from process {late}"
+            + (said and f" ({said})")
+            + "; give it a longer limit, or fewer steps"
+        )
+    if wrong := watch.wrong(now):
+        raise ProcessError(f"{wrong}; all were ended")
+    if slow := watch.slow(now):
+        _log.warning("%s", slow)
+
+
+def _died(others: Mapping[Connection, int]) -> int | None:
+    """The rank of one of several processes that shows soon that it has died."""
+    waiting, until = dict(others), time.monotonic() + SOON
+    while waiting and (ready := wait(list(waiting), max(0.0, until - time.monotonic()))):
+        for pipe in ready:
+            assert isinstance(pipe, Connection)
+            try:
+                if not isinstance(pipe.recv(), Alive):
+                    del waiting[pipe]
+            except (EOFError, ConnectionError):
+                return waiting[pipe]
+    return None
 
 
 def devices_for(count: int) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 A plan draws in other processes and another order than the model does without it, so their numbers differ, and nothing
 could be compared. Here every operation that draws begins with the same seed: what a dropout keeps of a tensor depends
-on its shape alone.
+on its shape alone. And a GPU computes with the precision of its numbers, in one order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,15 +28,17 @@ class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether any operation drew."""
         self.rounding = 0.0
         """The relative rounding of the least precise floating-point numbers that an operation made."""
-        self._forked = torch.random.fork_rng()
+        self._forked, self._alike = torch.random.fork_rng(), _computing_alike()
 
     def __enter__(self) -> SameDraws:
         self._forked.__enter__()
+        self._alike.__enter__()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._alike.__exit__(*raised)
         self._forked.__exit__(*raised)
 
     def __torch_dispatch__(
@@ -51,3 +54,28 @@ class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(each, Tensor) and each.is_floating_point():
                 self.rounding = max(self.rounding, torch.finfo(each.dtype).eps)
         return made
+
+
+@contextmanager
+def _computing_alike() -> Iterator[None]:
+    """Inside, a GPU multiplies single-precision numbers as such, and adds up in one order wherever PyTorch knows how.
+
+    By TF32, the default of convolutions, products are rounded to ten bits, by each kernel at other places; and sums by
+    atomic operations, as in an embedding's gradient, come in any order. So two runs of one step would differ by more
+    than what is to be found.
+    """
+    if not torch.cuda.is_available():
+        yield
+        return
+    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn]  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    mode = torch.get_deterministic_debug_mode()
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    torch.set_deterministic_debug_mode("warn")  # where it does not know how, it says so
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision

@@ -9,12 +9,14 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from envs.running.processes import Done, Failed, Process, Ready
+from envs.running.progress import BEAT, PROGRESS
 from graphs.foundation.errors import InputError, reason
 
 if TYPE_CHECKING:
@@ -34,14 +36,25 @@ def main(folder: str, device: str, core: str) -> None:
     pipe.send(Ready(rank))
     jobs: SimpleQueue[Job | Exception] = SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
+    busy = threading.Event()
+    busy.set()  # what it does first is to join the others
+    said = threading.Lock()  # one thing is sent at a time
+    threading.Thread(target=_report, args=(pipe, said, busy), daemon=True).start()
     try:
         process = _joined(rank, size, device, f"{folder}/meeting")
     except Exception as error:
         jobs.get()
-        pipe.send(_failed(error))
+        with said:
+            pipe.send(_failed(error))
+            busy.clear()
     else:
         while True:
-            _answer(pipe, jobs.get(), process)
+            job = jobs.get()
+            busy.set()
+            answer = _answer(job, process)
+            with said:
+                pipe.send(answer)
+                busy.clear()
     threading.Event().wait()  # until the socket is closed
 
 
@@ -56,6 +69,19 @@ def _receive(pipe: Connection, jobs: SimpleQueue[Job | Exception]) -> None:
             jobs.put(error)
 
 
+def _report(pipe: Connection, said: threading.Lock, busy: threading.Event) -> None:
+    """Say what this process does, while somebody waits for its answer."""
+    while True:
+        busy.wait()
+        with said:
+            if busy.is_set():
+                try:
+                    pipe.send(PROGRESS.now())
+                except OSError:  # nobody waits any more
+                    return
+        time.sleep(BEAT)
+
+
 def _joined(rank: int, size: int, name: str, meeting: str) -> Process:
     """What this process is, once it has met the others by a file."""
     import torch  # imported here: the socket is watched meanwhile
@@ -63,6 +89,8 @@ def _joined(rank: int, size: int, name: str, meeting: str) -> Process:
 
     torch.set_num_threads(1)
     device, store = torch.device(name), distributed.FileStore(meeting, size)  # type: ignore[attr-defined]  # documented
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     if device.type == "cuda":
         torch.cuda.set_device(device)
         distributed.init_process_group("nccl", store=store, rank=rank, world_size=size, device_id=device)
@@ -71,13 +99,13 @@ def _joined(rank: int, size: int, name: str, meeting: str) -> Process:
     return Process(rank, size, device)
 
 
-def _answer(pipe: Connection, job: Job | Exception, process: Process) -> None:
+def _answer(job: Job | Exception, process: Process) -> Done | Failed:
     try:
         if isinstance(job, Exception):
             raise job
-        pipe.send(Done(job(process)))
+        return Done(job(process))
     except Exception as error:
-        pipe.send(_failed(error))
+        return _failed(error)
 
 
 def _failed(error: Exception) -> Failed:

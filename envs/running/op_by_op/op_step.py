@@ -29,6 +29,7 @@ from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.links import Links, Work
 from envs.running.op_by_op.op_tasks import OpTask, Tasks, TensorMessage
 from envs.running.op_by_op.sent_tensors import SentTensors, TensorOf, sent_tensors
+from envs.running.progress import PROGRESS
 from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.algorithms.order import ready_first
@@ -62,6 +63,7 @@ class OpStep:
         if laid.expansion is not None:
             raise InputError("only a plan with one device per op, and the whole batch at once, is run op by op")
         graph, self.laid = laid.problem.graph, laid
+        self._names = graph.names
         placement = laid.placement[graph.units].tolist()
         if max(placement) >= _processes():
             raise InputError(
@@ -103,6 +105,7 @@ class OpStep:
             for parcel in task.arrivals:
                 self._arrive(parcel, coming.pop(parcel.tag))
             start = mark(self._device)
+            PROGRESS.note(f"op {self._names[task.op]!r}", after=start)
             task.compute(slots)
             self._ops.append((task.op, start, mark(self._device)))
             for parcel in task.departures:
@@ -117,8 +120,10 @@ class OpStep:
                 coming[parcel.tag] = self._ask(parcel)
         for parcel in arrivals:
             self._arrive(parcel, coming.pop(parcel.tag))
+        PROGRESS.note("others to receive what it has sent", waits=True, after=mark(self._device))
         for work, _ in sent:
             work.wait()
+        PROGRESS.note("the end of a step", after=mark(self._device))
         self._note(record)
         for old, new in self._made.renewed:
             slots[old], slots[new] = slots[new], None
@@ -148,6 +153,8 @@ class OpStep:
     def _arrive(self, parcel: TensorMessage, coming: tuple[Work, Tensor]) -> None:
         """Wait for a message, and put its tensors into their slots."""
         work, buffer = coming
+        what = f"what op {self._names[parcel.sent.op]!r} sends from process {parcel.sent.source}"
+        PROGRESS.note(what, waits=True, after=mark(self._device))
         work.wait()
         self._moved.append((parcel, math.nan, mark(self._device)))
         tensors = self._packed[parcel.tag].unpacked(buffer)

@@ -11,6 +11,7 @@ import torch
 from torch import distributed
 
 from envs.running.processes import Process
+from envs.running.progress import PROGRESS
 from graphs.foundation.errors import InputError
 
 
@@ -44,6 +45,13 @@ class Sum:
         return float(total)
 
 
+def crossing(process: Process) -> None:
+    """Two processes wait for each other."""
+    other = 1 - process.rank
+    PROGRESS.note(f"a number from process {other}", waits=True)
+    distributed.recv(torch.zeros(1), other)
+
+
 @dataclass(frozen=True)
 class Going:
     """One process does something else while the others wait for it."""
@@ -63,6 +71,8 @@ class Going:
             raise InputError("the plan has a mistake; make another")
         if self.what == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.what == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self.what == "ended":
             os._exit(3)
         time.sleep(600.0)  # which no test waits for

@@ -4,15 +4,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from envs.running.processes import ProcessError, Workers
+from envs.running.processes import Process, ProcessError, Workers
 from graphs.foundation.errors import InputError
-from tests.envs.running.jobs import About, Going, Sum, about
+from tests.envs.running.jobs import About, Going, Sum, about, crossing
 
 ROOT = Path(__file__).resolve().parents[3]
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
@@ -85,6 +85,25 @@ def test_what_goes_wrong_is_one_sentence_and_the_next_job_starts_anew(
     assert ("raise KeyError(self.what)" in caplog.text) == (what == "wrong")
     assert not any(map(alive, before))
     assert workers.run(Sum((1.0, 1.0))) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("job", "sentence"),
+    [
+        (Going("stopped"), "process 1 has said nothing for 6 seconds; all were ended"),
+        (crossing, "no process goes on: process 0 waits for a number from process 1, "
+                   "process 1 waits for a number from process 0; all were ended"),
+    ],
+)  # fmt: skip
+def test_who_holds_up_the_others_is_named_long_before_the_limit(
+    job: Callable[[Process], None], sentence: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pids(workers.run(about))
+    monkeypatch.setattr("envs.running.progress.PATIENCE", 6.0)  # no less: what says something may be held up by others
+    with pytest.raises(ProcessError) as raised:
+        workers.run(job, limit=300.0)
+    assert str(raised.value) == sentence
+    assert not any(map(alive, before))
 
 
 def test_why_processes_cannot_be_started_is_said_in_the_last_words_that_were(

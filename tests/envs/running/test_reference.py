@@ -130,6 +130,23 @@ def test_each_operation_draws_the_same_and_generators_stay_as_they_are(file: str
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_gpus_compute_with_full_precision_and_in_one_order_while_steps_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = products.fp32_precision, convolutions.fp32_precision
+    products.fp32_precision = convolutions.fp32_precision = "tf32"
+
+    def told() -> tuple[str, str, bool]:
+        return products.fp32_precision, convolutions.fp32_precision, torch.are_deterministic_algorithms_enabled()
+
+    with SameDraws():
+        assert told() == ("ieee", "ieee", True)
+    assert told() == ("tf32", "tf32", False)
+    products.fp32_precision, convolutions.fp32_precision = before
+
+
 def test_a_table_whose_gradient_is_sparse_is_stepped(file: str) -> None:
     found = first_step(f"{file}:sparse").results
     table = found.gradients["0.weight"]

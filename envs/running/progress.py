@@ -1,0 +1,106 @@
+"""Progress: processes say every second what they do, so that one which holds up the others is named.
+
+    a process says nothing any more                              it is stopped, or stuck: all are ended
+    all wait for one another, and none has begun anything new    no one will: all are ended
+    one does something for long, for which others wait           it may only be slow: a warning names it
+
+What a GPU does is known by marks (`envs.running.clock`), as its process is ahead of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the process that starts others need not import PyTorch
+    from envs.running.clock import Mark
+
+BEAT = 1.0  # seconds between two times that a process says what it does
+PATIENCE = 25.0  # seconds without news
+
+
+@dataclass(frozen=True)
+class Alive:
+    """What a process says of itself."""
+
+    begun: int = 0  # how many things it has begun
+    what: str = ""  # the latest of them, or what it waits for
+    waits: bool = False  # for another process
+
+
+class Progress:
+    """What this process does; another thread of it says so."""
+
+    def __init__(self) -> None:
+        self._noted: deque[tuple[Mark, str, bool]] = deque([(0.0, "", False)])
+        self._begun = 0
+
+    def note(self, what: str, *, waits: bool = False, after: Mark = 0.0) -> None:
+        """It does something, or waits for it, as soon as its device has come to a mark."""
+        self._noted.append((after, what, waits))
+
+    def now(self) -> Alive:
+        """What it does at the moment."""
+        while len(self._noted) > 1 and _is_reached(self._noted[1][0]):
+            self._noted.popleft()
+            self._begun += 1
+        _, what, waits = self._noted[0]
+        return Alive(self._begun, what, waits)
+
+
+PROGRESS = Progress()
+"""Of this process, which does one job at a time."""
+
+
+class Watch:
+    """What processes that have not answered yet have said; times are seconds by one clock."""
+
+    def __init__(self, ranks: Iterable[int], now: float) -> None:
+        self._said = {rank: Alive() for rank in ranks}
+        self._heard = dict.fromkeys(self._said, now)
+        self._moved = now  # when one of them began something new
+        self._warned = False
+
+    def hear(self, rank: int, said: Alive, now: float) -> None:
+        """A process has said what it does."""
+        self._heard[rank] = now
+        if said.begun != self._said[rank].begun:
+            self._moved, self._warned = now, False
+        self._said[rank] = said
+
+    def leave(self, rank: int, now: float) -> None:
+        """A process has answered."""
+        del self._said[rank], self._heard[rank]
+        self._moved = now
+
+    def wrong(self, now: float) -> str:
+        """Why no answer will come, in a sentence; "" while one may."""
+        for rank, heard in self._heard.items():
+            if now - heard > PATIENCE:
+                latest = self._said[rank].what
+                return f"process {rank} has said nothing for {PATIENCE:g} seconds" + (latest and f", since {latest}")
+        if now - self._moved > PATIENCE and all(said.waits for said in self._said.values()):
+            return f"no process goes on: {self.what()}"
+        return ""
+
+    def slow(self, now: float) -> str:
+        """What others have been waiting for, in a sentence, once; "" if they have not."""
+        if self._warned or now - self._moved <= PATIENCE or not any(said.waits for said in self._said.values()):
+            return ""
+        self._warned = True
+        return f"nothing new for {PATIENCE:g} seconds: {self.what()}"
+
+    def what(self) -> str:
+        """What each of them does, as far as it is known."""
+        doing = [
+            f"process {rank} {'waits for' if said.waits else 'does'} {said.what}"
+            for rank, said in self._said.items()
+            if said.what
+        ]
+        return ", ".join(doing)
+
+
+def _is_reached(mark: Mark) -> bool:
+    return isinstance(mark, float) or bool(mark.query())  # type: ignore[no-untyped-call]
