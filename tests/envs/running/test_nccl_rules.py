@@ -139,7 +139,7 @@ def staged(problem: Problem, random: np.random.Generator) -> Plan:
         plan = Plan(tuple(tuple(numbers[rank_of[number]]) for number in stage), schedule=schedule)
         try:
             check_can_run(problem, plan)
-            stages_of(program(problem.graph.name), problem, plan, {})
+            stages_of(program(TRANSFORMER if graph.name == TRANSFORMER else NORMED), problem, plan, {})
         except InputError:
             continue
         return plan
