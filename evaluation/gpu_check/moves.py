@@ -143,7 +143,9 @@ def processes(card: Card) -> Iterator[Row]:
         cluster = card.cluster(len(card.devices))
         for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
             yield _run(placer, cluster, list(card.devices))
-        for way in ("parallelize", "parallelize:defer=true"):
+        for defer in ("false", "true"):
+            loop = runtime_of("parallelize" if card.is_cuda else "parallelize:host=none")
+            way = loop.with_knobs(defer=defer).name
             yield _run("annealing", cluster, list(card.devices), runtime=way, in_one_process=True)
 
 
