@@ -146,11 +146,11 @@ def staged(problem: Problem, random: np.random.Generator) -> Plan:
 
 
 def replicated(problem: Problem, random: np.random.Generator) -> Plan:
-    """All ops on several devices, which divide the batch, and each of them its part."""
+    """All ops on several devices, which divide the batch, and each its part; batch norm needs more than one sample."""
     count = int(random.integers(2, len(problem.cluster) + 1))
     devices = tuple(random.permutation(len(problem.cluster))[:count].tolist())
     ops = len(problem.graph)
-    return Plan((devices,) * ops, schedule=Schedule(int(random.choice([1, 12 // count])), (0,) * ops))
+    return Plan((devices,) * ops, schedule=Schedule(int(random.choice([1, 6 // count])), (0,) * ops))
 
 
 def divided(problem: Problem, random: np.random.Generator) -> Plan:
