@@ -47,6 +47,7 @@ from evaluation.comparing.memory_needs import MemoryNeeds as MemoryNeeds
 from evaluation.comparing.simulated_plan import SimulatedPlan as SimulatedPlan
 from evaluation.exports.exported_plan import ExportedPlan as ExportedPlan
 from evaluation.measuring.calibration import Calibration as Calibration
+from evaluation.measuring.looped_plan import LoopedPlan as LoopedPlan
 from evaluation.measuring.measured_plan import MeasuredPlan as MeasuredPlan
 from evaluation.reporting.profile_report import ProfileReport as ProfileReport
 from evaluation.tables.cache_usage import CacheUsage as CacheUsage

@@ -187,7 +187,7 @@ class Workers:
         """What each process answers, by rank."""
         waiting = {pipe: rank for rank, pipe in self._pipes.items()}
         found: dict[int, object] = {}
-        watch = Watch(waiting.values(), time.monotonic())
+        watch = Watch(sorted(waiting.values()), time.monotonic())
         while waiting:
             for pipe in wait(list(waiting), max(0.0, min(BEAT, until - time.monotonic()))):
                 assert isinstance(pipe, Connection)

@@ -26,7 +26,9 @@ LONG = 600.0  # seconds, which no test waits for
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[Engine]:
     """Two processes, which start once for all tests that leave them alive."""
-    with forked_items(), opened(2, (Large,)) as engine:
+    with contextlib.ExitStack() as stack:
+        with forked_items():
+            engine = stack.enter_context(opened(2, (Large,)))
         yield engine
 
 
