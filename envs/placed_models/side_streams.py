@@ -1,7 +1,7 @@
-"""Side streams: copies between accelerators run beside what both of them compute.
+"""Side streams: copies between accelerators overlap with what both of them compute.
 
 `tensor.to(device)` copies between the current streams of two devices: it waits for what either was given before, and
-both go on when it has ended. So while a copy is issued, the current streams are two that nothing else is given to:
+both go on when it has ended. So a copy is issued while two streams of its own are the current ones:
 
     compute, source            a ─┐             b             reads and writes on
     side, source                  └─ waits, copies ─┐
@@ -10,8 +10,8 @@ both go on when it has ended. So while a copy is issued, the current streams are
 
 A copy waits for what its source was given before, and for earlier copies from there to its destination; only its
 readers wait for it. PyTorch's allocator learns with `record_stream` of streams in which memory is used that is not of
-them. What nobody learns is that the source must not be changed in place before it has been read. So whoever changes
-tensors waits for the copies that have left their device: `settle`. The sums of autograd are changed in place if nobody
+them. Nothing keeps the source from being changed in place before it has been read. So whoever changes tensors
+waits for the copies that have left their device: `settle`. The sums of autograd are changed in place if nobody
 else refers to them: what a backward pass sends is referred to until that has been read, or the pass ends.
 """
 
