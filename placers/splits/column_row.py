@@ -84,6 +84,8 @@ class _Forward:
                     self.readers[source.op, source.result].append((op, place))
                 elif source is not None:
                     self.uses[source.weight].add(op)
+        self.columns_and_rows = {op: _columns_and_rows_of(each) for op, each in self.ops.items()}
+        self._continuations: dict[tuple[object, ...], str] = {}  # alike ops, as of time steps, share their operator
         for producer, consumer in graph.edges[~graph.control].tolist():
             if graph.phase[consumer] == Phase.FORWARD and consumer not in self.ops:
                 self.unknown.add(producer)
@@ -101,8 +103,7 @@ class _Forward:
         """Of each forward op that is divided, the index."""
         chosen: dict[int, str] = {}
         for op, each in self.ops.items():
-            columns, _ = _columns_and_rows_of(each)
-            for name in columns if op not in chosen else ():
+            for name in self.columns_and_rows[op][0] if op not in chosen else ():
                 if _may_divide(each.operator, name, self.count) and (more := self._region(op, name, chosen)):
                     chosen |= more
                     break
@@ -131,14 +132,13 @@ class _Forward:
             op = waiting.pop()
             if op in self.unknown:
                 return {}
-            operator = self.ops[op].operator
-            for result, made in enumerate(operator.writes):
+            for result in range(len(self.ops[op].operator.writes)):
                 for reader, place in self.readers[op, result]:
                     known = region.get(reader, chosen.get(reader))
-                    name = self._continued(operator, made, region[op], reader, place, known)
+                    name = self._continued(op, result, region[op], reader, place, known)
                     if not name:
                         return {}
-                    is_row, is_end = name in _columns_and_rows_of(self.ops[reader])[1], self._is_end(reader)
+                    is_row, is_end = name in self.columns_and_rows[reader][1], self._is_end(reader)
                     has_rows = has_rows or is_row or reader in chosen  # from there on others have found rows
                     is_head = is_head or is_end
                     if known is None:
@@ -156,21 +156,28 @@ class _Forward:
             return {}  # a weight that others divide otherwise would have to be moved
         return region
 
-    def _continued(
-        self, operator: Operator, made: Access, by: str, reader: int, place: int, known: str | None
-    ) -> str:  # fmt: skip
-        """The index by which a reader needs just the part of what is made that its device has; "" if there is none."""
-        other = self.ops[reader].operator
-        rows = _columns_and_rows_of(self.ops[reader])[1]
-        names = [
-            name for name in (other.sizes if known is None else (known,))
-            if _may_divide(other, name, self.count)
-            and (name in rows or self._ends(reader) or not _is_reduced(other, name))
-        ]  # fmt: skip
+    def _continued(self, op: int, result: int, by: str, reader: int, place: int, known: str | None) -> str:
+        """The index by which a reader needs just the part of a result that its device has; "" if there is none."""
+        operator, other = self.ops[op].operator, self.ops[reader].operator
+        rows, ends = self.columns_and_rows[reader][1], self._ends(reader)
+        asked = (operator, result, by, other, place, known, rows, ends)
+        if asked not in self._continuations:
+            names = [
+                name
+                for name in (other.sizes if known is None else (known,))
+                if _may_divide(other, name, self.count) and (name in rows or ends or not _is_reduced(other, name))
+            ]
+            self._continuations[asked] = self._without_moves(operator, result, by, other, place, names)
+        return self._continuations[asked]
+
+    def _without_moves(
+        self, operator: Operator, result: int, by: str, other: Operator, place: int, names: Sequence[str]
+    ) -> str:
+        """The first index by which another operator needs just the part of a result that is there; "" if none does."""
         if not names:
             return NONE
         mesh = (self.count,)
-        source = parts(operator, made, [(by,)], mesh, True)
+        source = parts(operator, operator.writes[result], [(by,)], mesh, True)
         target = parts(other, other.reads[place], [(name,) for name in names], mesh, False)
         is_there = ((moved(source, target)[0, :, 0] == 0) & ~target.is_whole[:, 0]).tolist()
         return next((name for name, here in zip(names, is_there, strict=True) if here), NONE)
@@ -209,7 +216,7 @@ def _rows_of_table(each: Described) -> str:
     return NONE
 
 
-def _columns_and_rows_of(each: Described) -> tuple[Sequence[str], Sequence[str]]:
+def _columns_and_rows_of(each: Described) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The indices of columns and of rows of the weight in a matrix product; none if an op is no product by a weight."""
     read, weights, operator = set[str](), set[str](), each.operator
     for source, access in zip(each.sources, operator.reads, strict=True):
@@ -220,8 +227,8 @@ def _columns_and_rows_of(each: Described) -> tuple[Sequence[str], Sequence[str]]
             return (), ()  # a convolution
     if not operator.reduced <= read & weights:
         return (), ()  # a convolution of single points, which has a kernel, too
-    rows = [name for name in operator.sizes if name in operator.reduced]
-    columns = [name for name in operator.sizes if name in weights - read]
+    rows = tuple(name for name in operator.sizes if name in operator.reduced)
+    columns = tuple(name for name in operator.sizes if name in weights - read)
     return (columns, rows) if rows else ((), ())
 
 
