@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-MOST_CALLS = 100  # of a sample: as many kernels as wait on a device while the host goes on
+MOST_CALLS = 100  # of a sample: as many kernels as may be queued before the host has to wait
 MOST_WORK = 64  # calls of it; an operation that itself waits for the device never is behind the host
 _SIDE = 2048  # of the square product that is the work, a third of a millisecond on an H100 in single precision
 

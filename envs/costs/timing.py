@@ -145,7 +145,7 @@ class OpTimer:
         except Exception as failure:  # whatever a device raises that has failed
             raise InputError(
                 f"the {self.kind} does nothing any more since it was to run {call.signature} ({reason}): what was "
-                "measured before is kept; the same command goes on"
+                "measured before is kept; the same command resumes"
             ) from failure
 
     def reference_seconds(self) -> float:

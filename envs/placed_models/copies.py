@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from envs.placed_models.places import Places
-from envs.placed_models.side_streams import Sent, SideStreams
+from envs.placed_models.side_streams import PendingCopy, SideStreams
 from graphs.op_graph import Call
 
 
@@ -97,7 +97,7 @@ class Copier:
         """Whether a tensor is copied in side streams."""
         return self.side is not None and tensor.layout is torch.strided and self.side.join(source, destination)
 
-    def sent(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Sent:
+    def sent(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> PendingCopy:
         """The data alone, which runs aside and is still on its way."""
         assert self.side is not None
         self._count(tensor, source, destination, of, call)
@@ -109,7 +109,7 @@ class Copier:
 
 
 # Gradients that have been sent, by the backward pass that did: each is received by the node after the one that sent it.
-_Returned = dict[int, Sent]
+_Returned = dict[int, PendingCopy]
 
 
 class _Copied(Function):

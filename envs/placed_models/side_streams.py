@@ -28,7 +28,7 @@ from torch import Tensor
 from envs.placed_models.places import EVERYWHERE
 
 
-class Sent(NamedTuple):
+class PendingCopy(NamedTuple):
     """A tensor that is on its way."""
 
     there: Tensor
@@ -56,7 +56,7 @@ class SideStreams:
             return False
         return self._devices[source].type == self._devices[destination].type == self._accelerator.type
 
-    def send(self, tensor: Tensor, source: int, destination: int) -> Sent:
+    def send(self, tensor: Tensor, source: int, destination: int) -> PendingCopy:
         """Issue a copy of what the current stream of its source makes of a tensor."""
         leaves, arrives = self._between(source, destination)
         leaves.wait_stream(self._current(source))
@@ -64,9 +64,9 @@ class SideStreams:
             there = self._copied(tensor, destination)
         self._keep(tensor, leaves)
         self._left.setdefault(source, {})[destination] = leaves
-        return Sent(there, destination, arrives.record_event())
+        return PendingCopy(there, destination, arrives.record_event())
 
-    def receive(self, sent: Sent) -> Tensor:
+    def receive(self, sent: PendingCopy) -> Tensor:
         """The copy, for what the current stream of its device is given from now on."""
         stream = self._current(sent.place)
         stream.wait_event(sent.event)

@@ -30,7 +30,7 @@ class Alive:
     waits: bool = False  # for another process
 
 
-class Progress:
+class Activity:
     """What this process does; another thread of it says so."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Progress:
         return Alive(self._begun, what, waits)
 
 
-PROGRESS = Progress()
+ACTIVITY = Activity()
 """Of this process, which does one job at a time."""
 
 

@@ -20,7 +20,7 @@ from envs.running.measured_timeline import RecordedStep
 from envs.running.model_data import batches, seeded_example
 from envs.running.process_memory import Growth, MemoryGrowth, free_bytes
 from envs.running.processes import Process
-from envs.running.progress import PROGRESS
+from envs.running.progress import ACTIVITY
 from envs.running.reference import Results, unplaced
 from envs.running.running_step import RunningStep, StepRecord
 from envs.running.same_draws import SameDraws
@@ -94,7 +94,7 @@ class UnplacedJob:
 
     def __call__(self, process: Process) -> Unplaced | None:
         """Raises InputError for a model or batches that cannot be run."""
-        PROGRESS.note("the step of the unplaced model")
+        ACTIVITY.note("the step of the unplaced model")
         program, training = _program(process, self.training), self.training
         free = free_bytes(process.device)
         too_large = Unplaced(None, needed_bytes=self.needed_bytes, free_bytes=free)
@@ -142,7 +142,7 @@ class TrainingJob:
     def __call__(self, process: Process) -> TrainedSteps:
         """Raises InputError for a model or a plan that cannot be run."""
         gc.collect()  # what the job before has left
-        PROGRESS.note("the preparation of its part of the step")
+        ACTIVITY.note("the preparation of its part of the step")
         program, data = _program(process, self.training), self.training.data
         program.check(self.problem.graph)
         step = self.way(program, self.problem, self.plan, process, self.training.adam)
@@ -169,9 +169,9 @@ def _step(step: RunningStep, inputs: Mapping[int, Tensor], device: torch.device)
     record = StepRecord()
     gc.collect()
     gc.disable()  # else it may come in between
-    PROGRESS.note("the others to begin a step", waits=True)
+    ACTIVITY.note("the others to begin a step", waits=True)
     distributed.barrier()
-    PROGRESS.note("a step")
+    ACTIVITY.note("a step")
     began = now(device)
     loss = step.run(inputs, record)
     ended = now(device)

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from envs.running.processes import Done, Failed, Process, Ready
-from envs.running.progress import BEAT, PROGRESS
+from envs.running.progress import ACTIVITY, BEAT
 from graphs.foundation.errors import InputError, reason
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _report(pipe: Connection, said: threading.Lock, busy: threading.Event) -> No
         with said:
             if busy.is_set():
                 try:
-                    pipe.send(PROGRESS.now())
+                    pipe.send(ACTIVITY.now())
                 except OSError:  # nobody waits any more
                     return
         time.sleep(BEAT)

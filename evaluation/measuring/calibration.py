@@ -21,7 +21,7 @@ from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
-from envs.running.measuring.copy_speeds import Copies, MeasureCopies, MeasureProcessor
+from envs.running.measuring.copy_speeds import MeasureCopies, MeasureProcessor, TwoWayTimes
 from envs.running.measuring.host_times import MODELS, MeasureHost, timed_ops
 from envs.running.measuring.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted, with_links
 from envs.running.measuring.link_speeds import SIZES, MeasurePair, machine, reference_seconds
@@ -182,7 +182,7 @@ class Calibration(Printed):
     passes: Sequence[PassSample]  # of every model that is run as a pipeline; likewise
     host: Host  # what issuing costs a thread of a plain loop
     warning: str  # that the machine was busy with something else; empty if it was not
-    copies: Mapping[Pair, Copies] = field(default_factory=dict)  # by processor and GPU, where one process has both
+    copies: Mapping[Pair, TwoWayTimes] = field(default_factory=dict)  # by processor and GPU, where one process has both
 
     @property
     def runner_seconds(self) -> list[float]:
@@ -310,7 +310,7 @@ class Calibrator:
         guard = BusyGuard(lambda: self.workers.run(reference_seconds, limit=self.limit))
         guard.look()
         one_way, messages = self._links(len(self.workers.devices), guard)
-        copied = dict[Pair, Copies]()
+        copied = dict[Pair, TwoWayTimes]()
         if apart := len(given) - len(messages):  # the processor, which is the first device
             one_way = {(lower + apart, higher + apart): line for (lower, higher), line in one_way.items()}
             messages = [Line(0.0, 0.0, 0.0)] * apart + messages
@@ -345,7 +345,7 @@ class Calibrator:
         lines = [fitted(SIZES, np.concatenate(costs[rank], axis=1), WHILE_COMPUTED) for rank in sorted(costs)]
         return one_way, lines or [Line(0.0, 0.0, 0.0)] * count
 
-    def _copies(self, rank: int) -> Copies:
+    def _copies(self, rank: int) -> TwoWayTimes:
         """Between the processor and the GPU of a process."""
         found = self.workers.run(MeasureCopies(rank, self.samples), limit=self.limit)[rank]
         assert found is not None

@@ -8,38 +8,15 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from envs.running.measured_run import RunSteps
 from envs.running.process_memory import Growth
-from envs.running.training_job import Training
-from evaluation.comparing.simulated_plan import SimulatedPlan
-from evaluation.measuring.measured_plan import growth_record, steps_record
+from evaluation.measuring.measured_plan import PlanRun, growth_record, steps_record
 from evaluation.measuring.measured_table import differences_table, grown, measured_sentences, memory_heads
 from evaluation.records.formatting import memory, numbers, table
-from evaluation.records.printed import Printed
 
 
 @dataclass(frozen=True, eq=False)
-class LoopedPlan(Printed):
-    """A plan, its simulated step in a user's loop, and what its steps took there."""
-
-    planned: SimulatedPlan
-    run: RunSteps
-    training: Training
-    devices: tuple[str, ...]  # (devices,) on what each ran, as PyTorch calls it
-
-    @property
-    def predicted_seconds(self) -> float:
-        """The simulated step time."""
-        return self.run.predicted.step_seconds
-
-    @property
-    def measured_seconds(self) -> float:
-        """The median step time."""
-        return self.run.step_seconds
-
-    def require_equal(self) -> None:
-        """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
-        self.run.require_equal()
+class LoopedPlan(PlanRun):
+    """A plan that was run in one process, as a user's loop does."""
 
     def to_json(self) -> dict[str, Any]:
         """In numbers; what is unknown is null."""

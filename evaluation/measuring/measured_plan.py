@@ -19,24 +19,13 @@ from evaluation.records.printed import Printed
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredPlan(Printed):
-    """A plan, its simulated step, and what its steps took in processes, one per device."""
+class PlanRun(Printed):
+    """A plan, its simulated step, and what its steps took."""
 
     planned: SimulatedPlan
-    run: MeasuredRun
+    run: RunSteps
     training: Training
-    devices: tuple[str, ...]  # (devices,) on what each process ran, as PyTorch calls it
-    cores: int  # how many cores there are for the processes; 0 if they ran on GPUs
-
-    @property
-    def predicted(self) -> Timeline:
-        """The simulated step."""
-        return self.run.predicted
-
-    @property
-    def measured(self) -> Timeline:
-        """The measured step whose time is the median."""
-        return self.run.measured
+    devices: tuple[str, ...]  # (devices,) on what each ran, as PyTorch calls it
 
     @property
     def predicted_seconds(self) -> float:
@@ -51,6 +40,24 @@ class MeasuredPlan(Printed):
     def require_equal(self) -> None:
         """Raise DiffersError, naming the tensor, if the first step was compared, and is not the unplaced model's."""
         self.run.require_equal()
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredPlan(PlanRun):
+    """A plan that was run in processes, one per device, each of whose ops was timed."""
+
+    run: MeasuredRun
+    cores: int  # how many cores there are for the processes; 0 if they ran on GPUs
+
+    @property
+    def predicted(self) -> Timeline:
+        """The simulated step."""
+        return self.run.predicted
+
+    @property
+    def measured(self) -> Timeline:
+        """The measured step whose time is the median."""
+        return self.run.measured
 
     def save_chart(self, path: Path) -> None:
         """Draw both steps below one another. Raises InputError for another ending than of an image or a page."""

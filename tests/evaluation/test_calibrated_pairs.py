@@ -10,7 +10,7 @@ import torch
 
 import placelab
 from envs.costs.profile_file import Profile, ProfiledMachine, save_profile
-from envs.running.measuring.copy_speeds import Copies, CopyTimes, MeasureCopies, MeasureProcessor, copies
+from envs.running.measuring.copy_speeds import CopyTimes, MeasureCopies, MeasureProcessor, TwoWayTimes, copies
 from envs.running.measuring.host_times import MeasureHost
 from envs.running.measuring.link_fits import Line
 from envs.running.measuring.link_speeds import MeasurePair, PairSamples, machine, reference_seconds
@@ -24,10 +24,10 @@ from tests.evaluation.some_records import to_text
 PINNED = Line(15e-6, 1 / 55e9, 0.0)
 
 
-def copied(rank: int) -> Copies:
+def copied(rank: int) -> TwoWayTimes:
     """To the GPU of a process with 10 GB/s, and from it with 20; each next GPU is half as fast."""
     there, back = (Line(fixed, (1 + rank) / rate, 0.1) for fixed, rate in ((18e-6, 10e9), (22e-6, 20e9)))
-    return Copies(CopyTimes(there, PINNED), CopyTimes(back, PINNED))
+    return TwoWayTimes(CopyTimes(there, PINNED), CopyTimes(back, PINNED))
 
 
 def profiled(name: str, kind: Any, launch: float) -> ProfiledMachine:

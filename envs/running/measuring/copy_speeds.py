@@ -30,17 +30,17 @@ class CopyTimes(NamedTuple):
     pinned: Line
 
 
-class Copies(NamedTuple):
+class TwoWayTimes(NamedTuple):
     """What copies take in both."""
 
     to_gpu: CopyTimes
     from_gpu: CopyTimes
 
 
-def copies(device: torch.device, samples: int, sizes: Sequence[int] = SIZES) -> Copies:
+def copies(device: torch.device, samples: int, sizes: Sequence[int] = SIZES) -> TwoWayTimes:
     """Time some copies of each size, in bytes. On a processor, which reads all memory alike, none is pinned."""
     lines = [_both_ways(device, samples, sizes, pinned) for pinned in (False, device.type != "cpu")]
-    return Copies(*(CopyTimes(*of_way) for of_way in zip(*lines, strict=True)))
+    return TwoWayTimes(*(CopyTimes(*of_way) for of_way in zip(*lines, strict=True)))
 
 
 def _both_ways(device: torch.device, samples: int, sizes: Sequence[int], pinned: bool) -> tuple[Line, Line]:
@@ -68,7 +68,7 @@ class MeasureCopies:
     rank: int
     samples: int
 
-    def __call__(self, process: Process) -> Copies | None:
+    def __call__(self, process: Process) -> TwoWayTimes | None:
         """None in the other processes."""
         return copies(process.device, self.samples) if process.rank == self.rank else None
 

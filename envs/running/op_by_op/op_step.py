@@ -29,7 +29,7 @@ from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.links import Links, Work
 from envs.running.op_by_op.op_tasks import OpTask, Tasks, TensorMessage
 from envs.running.op_by_op.sent_tensors import SentTensors, TensorOf, sent_tensors
-from envs.running.progress import PROGRESS
+from envs.running.progress import ACTIVITY
 from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.algorithms.order import ready_first
@@ -105,7 +105,7 @@ class OpStep:
             for parcel in task.arrivals:
                 self._arrive(parcel, coming.pop(parcel.tag))
             start = mark(self._device)
-            PROGRESS.note(f"op {self._names[task.op]!r}", after=start)
+            ACTIVITY.note(f"op {self._names[task.op]!r}", after=start)
             task.compute(slots)
             self._ops.append((task.op, start, mark(self._device)))
             for parcel in task.departures:
@@ -120,10 +120,10 @@ class OpStep:
                 coming[parcel.tag] = self._ask(parcel)
         for parcel in arrivals:
             self._arrive(parcel, coming.pop(parcel.tag))
-        PROGRESS.note("others to receive what it has sent", waits=True, after=mark(self._device))
+        ACTIVITY.note("others to receive what it has sent", waits=True, after=mark(self._device))
         for work, _ in sent:
             work.wait()
-        PROGRESS.note("the end of a step", after=mark(self._device))
+        ACTIVITY.note("the end of a step", after=mark(self._device))
         self._note(record)
         for old, new in self._made.renewed:
             slots[old], slots[new] = slots[new], None
@@ -154,7 +154,7 @@ class OpStep:
         """Wait for a message, and put its tensors into their slots."""
         work, buffer = coming
         what = f"what op {self._names[parcel.sent.op]!r} sends from process {parcel.sent.source}"
-        PROGRESS.note(what, waits=True, after=mark(self._device))
+        ACTIVITY.note(what, waits=True, after=mark(self._device))
         work.wait()
         self._moved.append((parcel, math.nan, mark(self._device)))
         tensors = self._packed[parcel.tag].unpacked(buffer)

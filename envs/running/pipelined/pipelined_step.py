@@ -38,7 +38,7 @@ from envs.running.pipelined.stage_modules import (
 )
 from envs.running.pipelined.torch_schedules import schedule_of
 from envs.running.processes import Process
-from envs.running.progress import PROGRESS
+from envs.running.progress import ACTIVITY
 from envs.running.running_step import StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
@@ -165,11 +165,11 @@ class PipelinedStep:
         for weight in self._weights.values():
             weight.grad = None
         losses: list[Tensor] = []
-        PROGRESS.note("the messages that its first pass reads", waits=True, after=mark(self._device))
+        ACTIVITY.note("the messages that its first pass reads", waits=True, after=mark(self._device))
         self._schedule.step(target=torch.zeros(self._micro_batches), losses=losses, return_outputs=False)
         self._shared.add_up()
         began = mark(self._device)
-        PROGRESS.note("the update", after=began)
+        ACTIVITY.note("the update", after=began)
         if self._optimizer is not None:
             self._optimizer.step()
         if record is not None:
@@ -236,10 +236,10 @@ class _TimedStage(PipelineStage):
 
     def _noted(self, kind: PassKind, micro_batch: int, run: Callable[[], Any]) -> Any:
         each, start = Pass(self.stage_index, kind, micro_batch), mark(self.device)
-        PROGRESS.note(f"pass {each} of stage {each.stage}", after=start)
+        ACTIVITY.note(f"pass {each} of stage {each.stage}", after=start)
         result = run()
         end = mark(self.device)
-        PROGRESS.note(f"messages after pass {each} of stage {each.stage}", waits=True, after=end)
+        ACTIVITY.note(f"messages after pass {each} of stage {each.stage}", waits=True, after=end)
         if self.passes is not None:
             self.passes.append((each, start, end))
         return result

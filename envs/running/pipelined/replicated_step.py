@@ -23,7 +23,7 @@ from envs.running.pipelined.pipelined_step import MadeOptimizer, check_pipeline
 from envs.running.pipelined.shared_gradients import group_of
 from envs.running.pipelined.stage_modules import trained_weights
 from envs.running.processes import Process
-from envs.running.progress import PROGRESS
+from envs.running.progress import ACTIVITY
 from envs.running.running_step import StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.problem import Problem
@@ -84,7 +84,7 @@ class ReplicatedStep:
                 began = mark(self._device)
                 loss = self._loss(part)
                 middle = mark(self._device)
-                PROGRESS.note(f"the backward pass of micro-batch {number}", after=middle)
+                ACTIVITY.note(f"the backward pass of micro-batch {number}", after=middle)
                 torch.autograd.backward(loss * self._replicas)  # gradients are averaged over replicas
                 ended = mark(self._device)
             losses.append(loss.detach())

@@ -19,7 +19,7 @@ from envs.placed_models.call_placement import CallPlacement, on_calls
 from envs.placed_models.known_tensors import Known, KnownTensors
 from envs.placed_models.parallel import run_by_plan
 from envs.placed_models.places import EVERYWHERE
-from envs.placed_models.side_streams import Sent, SideStreams
+from envs.placed_models.side_streams import PendingCopy, SideStreams
 from envs.plans.plan import Plan
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
@@ -204,7 +204,7 @@ def test_streams_join_accelerators_of_a_kind(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class WaitsForNobody(RecordedStreams):
-    def send(self, tensor: Tensor, source: int, destination: int) -> Sent:
+    def send(self, tensor: Tensor, source: int, destination: int) -> PendingCopy:
         leaves, _ = self._between(source, destination)
         self._recorder.compute[source], before = cast(Any, leaves), self._recorder.compute[source]
         try:
@@ -214,7 +214,7 @@ class WaitsForNobody(RecordedStreams):
 
 
 class IsNotWaitedFor(RecordedStreams):
-    def receive(self, sent: Sent) -> Tensor:
+    def receive(self, sent: PendingCopy) -> Tensor:
         self._keep(sent.there, self._current(sent.place))
         return sent.there
 

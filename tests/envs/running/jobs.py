@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 
 from envs.running.processes import Process
-from envs.running.progress import PROGRESS
+from envs.running.progress import ACTIVITY
 from graphs.foundation.errors import InputError
 
 
@@ -48,7 +48,7 @@ class Sum:
 def crossing(process: Process) -> None:
     """Two processes wait for each other."""
     other = 1 - process.rank
-    PROGRESS.note(f"a number from process {other}", waits=True)
+    ACTIVITY.note(f"a number from process {other}", waits=True)
     distributed.recv(torch.zeros(1), other)
 
 

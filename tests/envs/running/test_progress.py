@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.running.progress import PATIENCE, Alive, Progress, Watch
+from envs.running.progress import PATIENCE, Activity, Alive, Watch
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Event:
 
 
 def test_a_process_does_what_it_has_noted_last() -> None:
-    progress = Progress()
+    progress = Activity()
     assert progress.now() == Alive()
     progress.note("op 'a'")
     progress.note("'b' of process 1", waits=True)
@@ -30,7 +30,7 @@ def test_a_process_does_what_it_has_noted_last() -> None:
 
 
 def test_a_gpu_does_what_it_was_given_before_the_first_mark_that_it_has_not_reached() -> None:
-    progress = Progress()
+    progress = Activity()
     marks: list[Any] = [Event(), Event(), Event()]
     for number, mark in enumerate(marks):
         progress.note(f"op {number}", waits=number == 1, after=mark)
