@@ -111,15 +111,17 @@ def synchronise() -> None:
 
 
 class RulesGroup(distributed.ProcessGroup):
-    """A group with one communicator, over a group of gloo's."""
+    """A group with one communicator, over a group of gloo's.
+
+    What it has no method for fails, as the group of gloo's is not registered as its backend. PyTorch would otherwise
+    ask gloo past the communicator, and does so with Python's lock held (`PyProcessGroup.hpp`), for which gloo's
+    threads may wait while they hold the lock that it waits for.
+    """
 
     def __init__(self, rank: int, size: int, gloo: Any) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # as Python has it
         self._rank_here, self._size_here, self._gloo, self._stream = rank, size, gloo, Communicator()
         self._sent, self._received = Counter[int](), Counter[int]()
-        kind = distributed.ProcessGroup.BackendType.CUSTOM
-        self._register_backend(torch.device("cpu"), kind, gloo)  # for what is asked of the group but not done by it
-        self._set_default_backend(kind)
 
     # ---- messages ----------------------------------------------------------------------------------------
 
@@ -163,13 +165,19 @@ class RulesGroup(distributed.ProcessGroup):
     ) -> Waiting:
         return self._collective("allgather", outputs[0], outputs, inputs, opts)
 
-    def _allgather_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Waiting:
-        return self._collective("_allgather_base", [output], output, given, opts)
+    def all_gather_single(self, output: Tensor, given: Tensor, opts: Any) -> Waiting:  # type: ignore[override]
+        return self.all_gather_single_coalesced([output], [given], opts)
 
-    def _reduce_scatter_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Waiting:
-        return self._collective("_reduce_scatter_base", [output], output, given, opts)
+    def all_gather_single_coalesced(self, outputs: list[Tensor], given: list[Tensor], opts: Any) -> Waiting:  # type: ignore[override]
+        return self._coalesced("_allgather_base", outputs, given, opts)
 
-    def alltoall_base(
+    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any) -> Waiting:
+        return self.reduce_scatter_single_coalesced([output], [given], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], given: list[Tensor], opts: Any) -> Waiting:  # type: ignore[override]
+        return self._coalesced("_reduce_scatter_base", outputs, given, opts)
+
+    def all_to_all_single(
         self, output: Tensor, given: Tensor, outputs: list[int], inputs: list[int], opts: Any = None
     ) -> Waiting:
         return self._collective("alltoall_base", [output], output, given, outputs, inputs, opts)
@@ -180,6 +188,13 @@ class RulesGroup(distributed.ProcessGroup):
     def _collective(self, name: str, tensors: Sequence[Tensor], *given: Any) -> Waiting:
         given = given if given[-1] is not None else given[:-1]
         return self._stream.ask(name, tensors, lambda: getattr(self._gloo, name)(*given).wait())
+
+    def _coalesced(self, name: str, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> Waiting:
+        def run() -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                getattr(self._gloo, name)(output, given, opts).wait()
+
+        return self._stream.ask(name, outputs, run)
 
     # ---- what PyTorch asks -------------------------------------------------------------------------------
 

@@ -6,11 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed._functional_collectives import (
+    all_gather_single,
+    all_reduce,
+    all_to_all_single,
+    broadcast,
+    reduce_scatter_single,
+)
 
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Schedule
@@ -27,7 +35,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import as_result
 from placers.tensor_parallel import TensorParallel
-from tests.envs.running.nccl_rules import Rules, synchronise
+from tests.envs.running.nccl_rules import Communicator, Rules, synchronise
 
 TRANSFORMER = "transformer:layers=1,width=24,heads=12,sequence=4,batch=12,vocabulary=48,tied=true"
 NORMED = f"{Path(__file__)}:normed"
@@ -51,6 +59,19 @@ class Towers(nn.Module):
 
 def normed() -> tuple[nn.Module, tuple[Tensor]]:
     return Towers(), (torch.randn(12, 8),)
+
+
+@pytest.fixture(scope="module")
+def by_the_rules() -> Iterator[Callable[[int], Workers]]:
+    """A number of processes that wait as NCCL lets them."""
+    with ExitStack() as stack:
+
+        def started(count: int) -> Workers:
+            workers = stack.enter_context(Workers(["cpu"] * count, pin=False))
+            workers.run(Rules())
+            return workers
+
+        yield cache(started)
 
 
 # ---- the rules -------------------------------------------------------------------------------------------------------
@@ -110,6 +131,31 @@ def test_what_waits_for_ever_by_the_rules_is_found_out() -> None:
         first, second = workers.run(asked)
     assert first == ["hangs", "[True]", "hangs", "[2.0, 3.0]"]
     assert second == ["hangs", "[True]", "hangs", "[2.0, 3.0]"]
+
+
+def collectives(process: Process) -> list[list[float]]:
+    """What DTensor's collectives return, of which each is asked of the communicator, and what the group cannot do."""
+    mine, group = torch.tensor([1.0, 2.0]) + 2 * process.rank, distributed.group.WORLD
+    assert group is not None
+    with patch.object(Communicator, "ask", autospec=True, side_effect=Communicator.ask) as ask:
+        found = [
+            all_reduce(mine, "sum", group),
+            all_gather_single(mine, 0, group),
+            reduce_scatter_single(mine, "sum", 0, group),
+            all_to_all_single(mine, None, None, group),
+            broadcast(mine, 1, group),
+        ]
+        returned = [each.tolist() for each in found]
+        assert ask.call_count == len(found)
+    with pytest.raises(RuntimeError, match="No backend"):
+        distributed.reduce(mine, 0)
+    return returned
+
+
+def test_collectives_go_through_the_communicator_or_fail(by_the_rules: Callable[[int], Workers]) -> None:
+    first, second = by_the_rules(2).run(collectives)
+    assert first == [[4.0, 6.0], [1.0, 2.0, 3.0, 4.0], [4.0], [1.0, 3.0], [3.0, 4.0]]
+    assert second == [[4.0, 6.0], [1.0, 2.0, 3.0, 4.0], [6.0], [2.0, 4.0], [3.0, 4.0]]
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -176,19 +222,6 @@ def drawn(way: str, devices: int, seed: int) -> tuple[Training, Problem, Plan]:
 
 
 # ---- none hangs ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def by_the_rules() -> Iterator[Callable[[int], Workers]]:
-    """A number of processes that wait as NCCL lets them."""
-    with ExitStack() as stack:
-
-        def started(count: int) -> Workers:
-            workers = stack.enter_context(Workers(["cpu"] * count, pin=False))
-            workers.run(Rules())
-            return workers
-
-        yield cache(started)
 
 
 BRIEFLY = 1  # plans of each way and number of processes; with those marked slow there are 100
