@@ -9,8 +9,11 @@ the paper found, devices hardly wait.
 Each stage may have several replicas, which divide every micro-batch. They are neighbours in the numbering of devices,
 so that on servers the sum of the gradients stays inside a server, and only what passes between stages crosses: as in
 DAPPLE's plans of eight and eight devices on two servers (Fan et al. 2021, table V).
+
+Stages may be given by hand as well (`placers.pipelines.given_stages`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -31,6 +34,7 @@ from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 from placers.pipelines.cutting.balance import block_partition, histogram_partition, least_partition
+from placers.pipelines.given_stages import GivenStages
 
 PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are at least as many
 
@@ -52,10 +56,17 @@ class GPipe(Named):
     partition: Literal["least", "block", "histogram"] = "least"
     """How time is balanced: the least of the largest stage, torchgpipe's block partition, or lingvo's histogram, which
     may leave some stages out (`placers.pipelines.cutting.balance`)."""
+    stages: str = ""
+    """How many blocks each stage has, from the first to the last, such as 5+6+6+7, or the modules at which the second
+    and later ones begin, such as layers.6+layers.12; "" for stages of balanced time, as many as there can be."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise InputError(f"gpipe: replicas is {self.replicas}; expected at least 1")
+        if self.stages and len(self._given) and self.partition != "least":
+            raise InputError(
+                f"gpipe: partition={self.partition} balances stages, but stages={self.stages} says them; leave one out"
+            )
         self._order.loaded()
 
     @cached_property
@@ -66,14 +77,14 @@ class GPipe(Named):
         """Without any simulation. With one micro-batch and no replicas, the result is an op placement.
 
         That it is, too, with a note, where only placements make sense. Raises InputError for replicas that do not
-        divide the devices, samples that cannot be divided, and as the order of passes does.
+        divide the devices, samples that cannot be divided, stages that a graph does not have or devices are too few
+        for, and as the order of passes does.
         """
         is_placement = self.micro_batches == self.replicas == 1 and not self.recompute
         reason = "" if is_placement else why_placements_only(problem)
         if is_placement or reason:
             notes = [f"gpipe: stages without micro-batches or replicas, since {reason}."] if reason else []
-            seconds = unit_seconds(problem).mean(axis=1)
-            stages = self._blocks(seconds, np.argsort(problem.units.order), len(problem.cluster))
+            stages = self._stages_of_placement(problem)
             return PlacerResult.of_units(problem, stages, self.name, seed, notes=notes)
         return PlacerResult(self._pipeline(problem), self.name, seed)
 
@@ -84,12 +95,7 @@ class GPipe(Named):
                 f"gpipe: {len(devices)} devices of {problem.cluster.name!r} cannot be divided among stages of "
                 f"{self.replicas} replicas; choose a number that divides them"
             )
-        layers = unit_layers(graph)
-        position = pipeline_positions(problem, layers if len(layers) else problem.units.first_op)
-        if len(users := problem.units.weight_uses[:, 0]):
-            position = np.minimum(position, position[users].max())  # what follows the last layer, such as the loss
-        most, seconds = len(devices) // self.replicas, unit_seconds(problem)[:, devices]
-        stages = self._blocks(seconds.mean(axis=1), position, most)[graph.units].tolist()
+        stages = self._stages_of_pipeline(problem, devices)[graph.units].tolist()
         count = max(stages) + 1
         ranks: Ranks = tuple((stage,) for stage in range(count))
         micro_batches = self.micro_batches or self._most(graph, PER_STAGE * count if count > 1 else 1, ranks)
@@ -101,6 +107,37 @@ class GPipe(Named):
         if count == micro_batches == 1 and not recompute:
             schedule = WHOLE_BATCH  # there is nothing to put in order
         return Plan(tuple(several[stage] for stage in stages), schedule=schedule)
+
+    @cached_property
+    def _given(self) -> GivenStages:
+        return GivenStages("gpipe", self.stages)
+
+    def _stages_by_hand(self, problem: Problem, places: int) -> Ints:
+        """(units,) the stage of each, of which the cluster has room for so many."""
+        if len(self._given) > places:
+            raise InputError(
+                f"gpipe: stages={self.stages} says {len(self._given)} stages, the devices of {problem.cluster.name!r} "
+                f"are enough for {places} with replicas={self.replicas}; say fewer"
+            )
+        return self._given.of_units(problem)
+
+    def _stages_of_placement(self, problem: Problem) -> Ints:
+        """(units,) the stage of each, one on each device."""
+        devices = len(problem.cluster)
+        if self.stages:
+            return self._stages_by_hand(problem, devices)
+        return self._blocks(unit_seconds(problem).mean(axis=1), np.argsort(problem.units.order), devices)
+
+    def _stages_of_pipeline(self, problem: Problem, devices: Sequence[int]) -> Ints:
+        """(units,) the stage of each, on as many of these devices as there are replicas."""
+        most = len(devices) // self.replicas
+        if self.stages:
+            return self._stages_by_hand(problem, most)
+        layers = unit_layers(problem.graph)
+        position = pipeline_positions(problem, layers if len(layers) else problem.units.first_op)
+        if len(users := problem.units.weight_uses[:, 0]):
+            position = np.minimum(position, position[users].max())  # what follows the last layer, such as the loss
+        return self._blocks(unit_seconds(problem)[:, devices].mean(axis=1), position, most)
 
     def _most(self, graph: OpGraph, most: int, ranks: Ranks) -> int:
         """The most micro-batches, up to `most`, that divide the samples and suit the order, if any do."""

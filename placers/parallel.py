@@ -5,9 +5,10 @@ follow one another, then its replicas, then the stages (Narayanan et al. 2021, s
 
     dp=2, tp=2, pp=2        stage 0: 0 1 | 2 3        stage 1: 4 5 | 6 7        two replicas of two shards each
 
-Stages have equally many blocks, or as many as `layers` says; what is before the first block is with it, and what
-follows the last one with that. Inside of a stage, columns and rows of weights are divided by Megatron-LM's rule
-(`placers.splits.column_row`); each shard does all else in whole. Ops run in the order of the program.
+Stages have equally many blocks, or what `stages` says (`placers.pipelines.given_stages`); what is before the first
+block is with it, and what follows the last one with that. Inside of a stage, columns and rows of weights are divided
+by Megatron-LM's rule (`placers.splits.column_row`); each shard does all else in whole. Ops run in the order of the
+program.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ import numpy as np
 
 from envs.pass_orders import PassOrder, Ranks, takes
 from envs.pipelines.pipeline import ONE_F_ONE_B
-from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
@@ -27,10 +27,10 @@ from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Sc
 from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
-from graphs.op_groups.layer_names import unit_blocks
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
+from placers.pipelines.given_stages import GivenStages, pipeline_blocks
 from placers.splits.column_row import columns_and_rows, over_mesh
 from placers.splits.undivided import why_undivided
 
@@ -69,8 +69,9 @@ class Parallel(Named):
     zero: Zero = 0
     """The stage of ZeRO: what replicas hold in parts rather than in whole: of 1 optimizer state, of 2 gradients too, of
     3 weights too, which are gathered block by block as PyTorch's FullyShardedDataParallel does."""
-    layers: str = ""
-    """How many blocks each stage has, from the first to the last, such as 5+6+6+7; "" for equally many."""
+    stages: str = ""
+    """How many blocks each stage has, from the first to the last, such as 5+6+6+7, or the modules at which the second
+    and later ones begin, such as layers.6+layers.12; "" for equally many blocks."""
 
     def __post_init__(self) -> None:
         for knob, least in (("dp", 0), ("tp", 1), ("pp", 1), ("micro_batches", 1), ("interleaved", 1)):
@@ -78,14 +79,18 @@ class Parallel(Named):
                 raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
         Schedule(zero=self.zero)  # refused here, not after a model was captured for it
         self._order.loaded()
-        if self.layers:
-            self._blocks_given()
+        if self.stages and len(self._given) != self._stages:
+            raise InputError(
+                f"parallel: stages={self.stages} says {len(self._given)} stages, pp={self.pp} and interleaved="
+                f"{self.interleaved} say {self._stages}; change one"
+            )
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation.
 
         Raises InputError for more devices than there are, or, without dp, a number that tp and pp do not divide; for
-        samples that cannot be divided; blocks that stages cannot have equally many of; a problem of placements only,
+        samples that cannot be divided; blocks that stages cannot have equally many of, or stages that a graph does not
+        have; a problem of placements only,
         or, with tp, one whose ops cannot be divided; and as the order of passes does.
         """
         if reason := why_placements_only(problem):
@@ -112,6 +117,10 @@ class Parallel(Named):
     @cached_property
     def _order(self) -> Extension[PassOrder]:
         return pass_order_of(self.order or (ONE_F_ONE_B if self.interleaved == 1 else "interleaved"))
+
+    @cached_property
+    def _given(self) -> GivenStages:
+        return GivenStages("parallel", self.stages)
 
     @property
     def _stages(self) -> int:
@@ -143,22 +152,14 @@ class Parallel(Named):
 
     def _stage_of_op(self, problem: Problem) -> tuple[int, ...]:
         """(ops,) the stage of each."""
-        graph = problem.graph
-        if self._stages == 1 and not self.layers:
-            return (0,) * len(graph)
-        blocks = unit_blocks(graph)
-        if len(blocks) == 0:
-            raise InputError(
-                f"parallel: the names of {graph.name!r} show no blocks, as numbers in a container do, so that it "
-                f"cannot be cut into {self._stages} stages; use gpipe, which balances time"
-            )
-        position = pipeline_positions(problem, blocks)
-        at = np.zeros(int(position.max()) + 1, np.int64)
-        np.maximum.at(at, position, blocks)
-        at = np.maximum.accumulate(at)  # what waits for a block is not before it
-        count = int(at[-1]) + 1
-        stage_of_block = np.repeat(np.arange(self._stages), self._blocks_of_stages(graph, count))
-        return tuple(stage_of_block[at[position]][graph.units].tolist())
+        if self.stages:
+            stage = self._given.of_units(problem)
+        elif self._stages == 1:
+            stage = np.zeros(problem.graph.num_units, np.int64)
+        else:
+            block = pipeline_blocks(problem, "parallel", self._stages)
+            stage = block // self._blocks_of_stage(problem.graph, int(block.max()) + 1)
+        return tuple(stage[problem.graph.units].tolist())
 
     def _split(self, problem: Problem, devices: Sequence[int], replicas: int) -> tuple[tuple[Split, ...], Mesh, Notes]:
         """What each op of a stage divides, over which mesh, and how much of the work that is."""
@@ -180,34 +181,17 @@ class Parallel(Named):
         )
         return *over_mesh(graph, by, replicas, self.tp), (note,)
 
-    def _blocks_given(self) -> list[int]:
-        """(stages,) as many blocks as the user wants in each."""
-        words = self.layers.split("+")
-        if len(words) != self._stages or not all(word.isdecimal() and int(word) > 0 for word in words):
-            raise InputError(
-                f"parallel: layers is {self.layers!r}; expected {self._stages} whole numbers of blocks from 1 on, one "
-                "for each stage, such as 5+6+6+7"
-            )
-        return list(map(int, words))
-
-    def _blocks_of_stages(self, graph: OpGraph, count: int) -> list[int]:
-        """(stages,) how many of so many blocks each has."""
+    def _blocks_of_stage(self, graph: OpGraph, count: int) -> int:
+        """How many of so many blocks each stage has, equally many."""
         stages = self._stages
-        if self.layers:
-            wanted = self._blocks_given()
-            if sum(wanted) != count:
-                raise InputError(
-                    f"parallel: layers {self.layers} are {sum(wanted)} blocks, {graph.name!r} has {count}; change one"
-                )
-            return wanted
         if count % stages:
             each = [count * (stage + 1) // stages - count * stage // stages for stage in range(stages)]
-            remedy = f"say layers={'+'.join(map(str, each))}" if count > stages else "choose fewer stages"
+            remedy = f"say stages={'+'.join(map(str, each))}" if count > stages else "choose fewer stages"
             raise InputError(
                 f"parallel: {graph.name!r} has {count} blocks, of which {stages} stages cannot have equally many; "
                 + remedy
             )
-        return [count // stages] * stages
+        return count // stages
 
 
 build = Parallel

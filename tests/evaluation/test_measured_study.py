@@ -1,6 +1,7 @@
 """The study of measured steps: how rows are said, what is concluded from predictions, and a whole one, tiny."""
 
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
 from evaluation.studies.measured.variants import VARIANTS, Variant
 from graphs.cluster import GIB
 from graphs.devices.catalogue import catalogue, device
-from graphs.files.load import load_cluster
+from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 
@@ -46,7 +47,7 @@ def test_a_plan_is_said_by_its_degrees_and_blocks_do_not_count_embedding_and_hea
     )  # fmt: skip
     said = question(given)
     assert said.placer == (
-        "parallel:dp=2,tp=4,pp=4,micro_batches=4,recompute=true,order=early_backward_a,layers=4+7+7+6"
+        "parallel:dp=2,tp=4,pp=4,micro_batches=4,recompute=true,order=early_backward_a,stages=4+7+7+6"
     )
     assert said.model == "transformer:layers=24,width=16,heads=2,sequence=8,vocabulary=128,tied=true,batch=64"
     assert (said.optimizer, said.precision, said.training) == ("adam", "fp32", True)
@@ -54,6 +55,28 @@ def test_a_plan_is_said_by_its_degrees_and_blocks_do_not_count_embedding_and_hea
     interleaved = row(pp=2, vp=2, gpus=2, micro_batches=4, schedule="interleaved 1f1b")
     assert question(interleaved).placer == "parallel:dp=1,pp=2,micro_batches=4,interleaved=2,order=interleaved"
     assert not question(row(phase="forward")).training
+
+
+def test_stages_of_torchgpipes_modules_begin_at_ours() -> None:
+    given = {"kind": "resnet", "layers": 101, "image": 224, "schedule": "gpipe", "gpu": "Tesla P40"}
+
+    def begins(counts: str) -> list[str]:
+        """The stages but the first one, of `benchmarks/resnet101-speed/main.py`."""
+        stages = len(counts.split())
+        said = question(row(**given, pp=stages, gpus=stages, micro_batches=stages, stage_layers=counts))
+        return said.placer.partition("stages=")[2].split("+")
+
+    # 4 modules of the stem, 33 blocks of 11 modules each, and 3 of the head
+    assert begins("44 92 124 110") == ["blocks.3.expand", "blocks.12.reduce", "blocks.23/relu_70"]
+    assert begins("26 22 33 44 44 66 66 69") == [f"blocks.{block}.reduce" for block in (2, 4, 7, 11, 15, 21, 27)]
+    assert begins("135 235") == ["blocks.11/relu_36"]
+    assert begins("369 1") == ["classifier"]
+    assert begins("13 357") == [""], "a residual has no one name"
+    small = load_graph("resnet:layers=26,image=32,batch=2")  # 8 blocks
+    relus = [
+        begins(f"{4 + 11 * block + place} {91 - 11 * block - place}") for block in range(8) for place in (3, 6, 10)
+    ]
+    assert {name for (name,) in relus} == {name for name in small.names if re.fullmatch(r"blocks.*/relu_\d+", name)}
 
 
 def test_a_kernel_of_attention_that_is_named_has_its_own_share_of_the_peak(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import accumulate
 
 from evaluation.studies.measured.rows import FITTED, Row
 
@@ -30,6 +31,13 @@ FAMILIES = {
 CHAINS = ("gpt", "bert", "llama")  # of equal blocks
 MEGATRONS_DROPOUT = 0.1  # --hidden-dropout and --attention-dropout
 PADDED = 128  # --make-vocab-size-divisible-by, on each device
+
+# torchgpipe's bottleneck is a sequence: an identity, whose output skips the block, three times a convolution, norm and
+# ReLU, with a residual before the last ReLU, which has no one name here. Ours are these modules and functions.
+TORCHGPIPES_BLOCK = (
+    ".reduce", ".reduce", ".reduce_norm", "/relu_{first}", ".mix", ".mix_norm", "/relu_{second}", ".expand",
+    ".expand_norm", "", "/relu_{third}",
+)  # fmt: skip
 
 
 def model_of(row: Row) -> str:
@@ -73,3 +81,36 @@ def _attention(row: Row) -> str:
     if "fused softmax" in row.attention or (row.attention and row.is_compiled):
         return "megatron"
     return "eager" if row.attention else ""
+
+
+# ---- stages that the source cut by hand ------------------------------------------------------------------------------
+
+
+def stages_of(row: Row) -> str:
+    """As `parallel` and `gpipe` take them; "" if they are not said, or if all have equally many blocks."""
+    said = row.stage_layers.split()  # numbers, or in words that all have as many
+    counts = [int(each) for each in said] if all(map(str.isdigit, said)) else []
+    if len(counts) < 2:
+        return ""
+    if row.kind == "resnet":
+        return _begins(counts)
+    return _blocks(row, counts) if row.kind in CHAINS else ""
+
+
+def _blocks(row: Row, counts: list[int]) -> str:
+    """How many blocks each stage has; the source counts embedding and head as well."""
+    if sum(counts) != row.layers + 2:
+        return ""
+    counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
+    return "" if len(set(counts)) == 1 else "+".join(map(str, counts))
+
+
+def _begins(counts: list[int]) -> str:
+    """Where in our ResNet stages of so many of torchgpipe's modules begin; "" if it has no name there."""
+    names = ["stem", "stem_norm", "relu", "max_pool2d_with_indices"]
+    for block in range((sum(counts) - 7) // len(TORCHGPIPES_BLOCK)):  # these four are before blocks, three behind
+        relus = {name: 3 * block + number for number, name in enumerate(("first", "second", "third"), 1)}
+        names += [name and f"blocks.{block}{name.format(**relus)}" for name in TORCHGPIPES_BLOCK]
+    names += ["mean", "", "classifier"]
+    begins = [names[number] for number in accumulate(counts[:-1])]
+    return "+".join(begins) if all(begins) else ""

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from envs.costs.efficiency_file import load_efficiencies, save_efficiencies
-from evaluation.studies.measured.models import CHAINS, FAMILIES, model_of
+from evaluation.studies.measured.models import CHAINS, FAMILIES, model_of, stages_of
 from evaluation.studies.measured.rows import FITTED, Row
 from evaluation.studies.measured.variants import Variant
 from graphs.devices.catalogue import catalogue
@@ -151,25 +151,16 @@ def _placer(row: Row) -> str:
     again = str(_recomputes(row)).lower()
     order = ORDERS.get(row.schedule, "early_backward_a")
     if row.pp > 1 and row.kind not in CHAINS:
-        return f"gpipe:micro_batches={row.micro_batches},replicas={row.dp},order={order},recompute={again}"
+        by_hand = f",stages={given}" if (given := stages_of(row)) else ""
+        return f"gpipe:micro_batches={row.micro_batches},replicas={row.dp},order={order},recompute={again}{by_hand}"
     said = {
         "dp": row.dp, "tp": row.tp, "pp": row.pp, "micro_batches": row.micro_batches, "interleaved": row.vp,
-        "recompute": again, "order": order if row.pp > 1 else "", "layers": _blocks(row),
+        "recompute": again, "order": order if row.pp > 1 else "", "stages": stages_of(row),
         "zero": ZEROS.get(row.zero, row.zero),
     }  # fmt: skip
-    usual = {"tp": 1, "pp": 1, "micro_batches": 1, "interleaved": 1, "recompute": "false", "order": "", "layers": "",
+    usual = {"tp": 1, "pp": 1, "micro_batches": 1, "interleaved": 1, "recompute": "false", "order": "", "stages": "",
              "zero": "0"}  # fmt: skip
     return "parallel:" + ",".join(f"{key}={value}" for key, value in said.items() if usual.get(key) != value)
-
-
-def _blocks(row: Row) -> str:
-    """How many blocks each stage has, if they are not equally many; the source counts embedding and head as well."""
-    said = row.stage_layers.split()  # numbers, or in words that all have as many
-    counts = [int(each) for each in said] if row.kind in CHAINS and all(map(str.isdigit, said)) else []
-    if len(counts) < 2 or sum(counts) != row.layers + 2:
-        return ""
-    counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
-    return "" if len(set(counts)) == 1 else "+".join(map(str, counts))
 
 
 # ---- kernels of attention --------------------------------------------------------------------------------------------
