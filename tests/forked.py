@@ -66,6 +66,11 @@ class ForkedWorker:
         """Its exit code, negative of a signal; None while it runs."""
         return self._process.exitcode
 
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()

@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 START_LIMIT = 180.0  # seconds until every process has begun
 LIMIT = 600.0  # seconds for a job, unless another limit is given
 GRACE = 10.0  # seconds for a process that has closed its end of the socket to end
-SOON = 0.5  # seconds in which it shows that a process has died when another one fails for it
+SOON = 0.5  # seconds in which it shows that a process has died when another one fails for it, or where one is
 ENTRY = "envs.running.worker"
 ROOT = Path(__file__).resolve().parents[2]
 _NEVER = str(2**40)  # bytes
@@ -203,8 +203,32 @@ class Workers:
                 watch.leave(rank, time.monotonic())
                 found[rank] = self._result(answer, rank, waiting)
             if waiting:
-                _check(watch, waiting.values(), until, limit)
+                self._check(watch, waiting.values(), until, limit)
         return [found[rank] for rank in range(len(self.devices))]
+
+    def _check(self, watch: Watch, ranks: Iterable[int], until: float, limit: float) -> None:
+        """Raise ProcessError if no answer will come from processes, or it is too late; warn of what takes long."""
+        now = time.monotonic()
+        if now >= until:
+            late, said = ", ".join(map(str, sorted(ranks))), watch.what()
+            raise ProcessError(
+                f"this took more than {limit:g} seconds and was ended: nothing came from process {late}"
+                + (said and f" ({said})")
+                + "; give it a longer limit, or fewer steps"
+            )
+        if wrong := watch.wrong(now):
+            for rank in watch.silent(now):
+                _log.error("process %d, on %s, is here:\n%s", rank, self.devices[rank], self._stacks(rank))
+            raise ProcessError(f"{wrong}; all were ended")
+        if slow := watch.slow(now):
+            _log.warning("%s", slow)
+
+    def _stacks(self, rank: int) -> str:
+        """Where the threads of a process are, which it says even if none can run Python."""
+        before = len(self._said())
+        self._started[rank].send_signal(signal.SIGUSR1)
+        time.sleep(SOON)
+        return self._said()[before:] or "it does not say; it may be stopped"
 
     def _result(self, answer: object, rank: int, others: Mapping[Connection, int]) -> object:
         """What a process has answered, while others have not, whose pipes and ranks these are."""
@@ -233,25 +257,13 @@ class Workers:
         return f"was killed (signal {-code}{memory})"
 
     def _last_words(self) -> str:
-        assert self._folder is not None
-        said = (Path(self._folder.name) / "log").read_text(errors="replace").splitlines()
+        said = self._said().splitlines()
         return next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
 
-
-def _check(watch: Watch, ranks: Iterable[int], until: float, limit: float) -> None:
-    """Raise ProcessError if no answer will come from these processes, or it is too late; warn of what takes long."""
-    now = time.monotonic()
-    if now >= until:
-        late, said = ", ".join(map(str, sorted(ranks))), watch.what()
-        raise ProcessError(
-            f"this took more than {limit:g} seconds and was ended: nothing came from process {late}"
-            + (said and f" ({said})")
-            + "; give it a longer limit, or fewer steps"
-        )
-    if wrong := watch.wrong(now):
-        raise ProcessError(f"{wrong}; all were ended")
-    if slow := watch.slow(now):
-        _log.warning("%s", slow)
+    def _said(self) -> str:
+        """What the processes have written so far."""
+        assert self._folder is not None
+        return (Path(self._folder.name) / "log").read_text(errors="replace")
 
 
 def _died(others: Mapping[Connection, int]) -> int | None:

@@ -75,12 +75,15 @@ class Watch:
         del self._said[rank], self._heard[rank]
         self._moved = now
 
+    def silent(self, now: float) -> list[int]:
+        """The ranks of those that have said nothing for too long."""
+        return [rank for rank, heard in self._heard.items() if now - heard > PATIENCE]
+
     def wrong(self, now: float) -> str:
         """Why no answer will come, in a sentence; "" while one may."""
-        for rank, heard in self._heard.items():
-            if now - heard > PATIENCE:
-                latest = self._said[rank].what
-                return f"process {rank} has said nothing for {PATIENCE:g} seconds" + (latest and f", since {latest}")
+        for rank in self.silent(now):
+            latest = self._said[rank].what
+            return f"process {rank} has said nothing for {PATIENCE:g} seconds" + (latest and f", since {latest}")
         if now - self._moved > PATIENCE and all(said.waits for said in self._said.values()):
             return f"no process goes on: {self.what()}"
         return ""

@@ -5,7 +5,9 @@ It is started with the folder of the socket, its device, and its core, or "".
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import socket
 import sys
 import threading
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 def main(folder: str, device: str, core: str) -> None:
     """Connect, join the others, and do what is sent."""
+    faulthandler.register(signal.SIGUSR1)  # it says where all threads are, whatever they wait for
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if core:
         os.sched_setaffinity(0, {int(core)})

@@ -88,21 +88,28 @@ def test_what_goes_wrong_is_one_sentence_and_the_next_job_starts_anew(
 
 
 @pytest.mark.parametrize(
-    ("job", "sentence"),
+    ("job", "sentence", "where"),
     [
-        (Going("stopped"), "process 1 has said nothing for 6 seconds; all were ended"),
+        (Going("stuck"), "process 1 has said nothing for 6 seconds; all were ended", "jobs.py"),
         (crossing, "no process goes on: process 0 waits for a number from process 1, "
-                   "process 1 waits for a number from process 0; all were ended"),
+                   "process 1 waits for a number from process 0; all were ended", ""),
     ],
 )  # fmt: skip
 def test_who_holds_up_the_others_is_named_long_before_the_limit(
-    job: Callable[[Process], None], sentence: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    job: Callable[[Process], None],
+    sentence: str,
+    where: str,
+    workers: Workers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = pids(workers.run(about))
     monkeypatch.setattr("envs.running.progress.PATIENCE", 6.0)  # no less: what says something may be held up by others
     with pytest.raises(ProcessError) as raised:
         workers.run(job, limit=300.0)
     assert str(raised.value) == sentence
+    assert where in caplog.text
+    assert bool(caplog.text) == bool(where)
     assert not any(map(alive, before))
 
 
