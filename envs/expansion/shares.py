@@ -63,7 +63,7 @@ def _but_updates(problem: Problem, share: float) -> Floats:
 
 def _following(spec: str) -> CostModel | None:
     """The cost model with whose seconds those of a problem grow, by the spec of the one that timed it; or None."""
-    is_known = by_name.own(spec) or spec.partition(":")[0] in by_name.names("envs.costs.cost_models")
+    is_known = by_name.own(spec) or by_name.exists("envs.costs.cost_models", spec.partition(":")[0])
     model = load_cost_model(spec) if is_known else None
     built = getattr(model, "built", model)
     return model if getattr(built, "follows_costs", False) else getattr(built, "grows_with", None)

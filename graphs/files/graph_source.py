@@ -202,12 +202,12 @@ class NamedModel(_Model):
             if not os.path.isfile(own.file):  # noqa: PTH113 - a name may be too long for a path
                 raise InputError(f"{own.file}: no such Python file; expected path/to/file.py:callable")
             return
-        family, families = self.name.partition(":")[0], by_name.names(_FAMILIES)
-        if family not in families:
+        family = self.name.partition(":")[0]
+        if not by_name.exists(_FAMILIES, family):
             if self.name and os.path.exists(self.name):  # noqa: PTH110 - likewise
                 kind = "a folder" if Path(self.name).is_dir() else "no graph file by its name"
                 raise InputError(f"{self.name} is {kind}; {_GRAPHS}")
-            raise InputError(f"{by_name.unknown('model family', family, families)}; {_GRAPHS}")
+            raise InputError(f"{by_name.unknown('model family', family, by_name.names(_FAMILIES))}; {_GRAPHS}")
         if not cache.is_kept(self.name):  # to check its knobs takes the seconds that torch takes to be imported
             by_name.check(_FAMILIES, self.name)
 

@@ -59,7 +59,7 @@ def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
     if text.endswith(CLUSTER_FILES):
         return load_cluster_file(Path(text))
     spec = _in_full(text)
-    if not by_name.own(spec) and spec.partition(":")[0] not in by_name.names("graphs.clusters"):
+    if not by_name.own(spec) and not by_name.exists("graphs.clusters", spec.partition(":")[0]):
         from graphs.devices.suggested_clusters import suggested  # with the catalogue, which few names need
 
         if meant := suggested(text):

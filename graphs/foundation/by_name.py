@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -117,10 +118,10 @@ class Extension(Generic[Built]):
         if own(what):
             return cls(folder, what)
         name, colon, rest = what.partition(":")
-        known = [each.replace("_", dash) for each in names(folder)]
-        if (written := re.sub("[-_]", dash, name)) not in known:
+        if not exists(folder, underscored := name.replace("-", "_")):
+            known = [each.replace("_", dash) for each in names(folder)]
             raise InputError(unknown(_singular(folder), name, known))
-        return cls(folder, f"{written}{colon}{rest}")
+        return cls(folder, f"{underscored.replace('_', dash)}{colon}{rest}")
 
     @property
     def file(self) -> Path | None:
@@ -172,6 +173,11 @@ def built_in(folder: str) -> tuple[str, ...]:
 def names(folder: str) -> tuple[str, ...]:
     """Names of all extensions of a folder, sorted, those of installed packages among them; imports none of them."""
     return tuple(sorted(_files(folder).keys() | plugins(_kind(folder)).keys()))
+
+
+def exists(folder: str, name: str) -> bool:
+    """Whether an extension of a folder has a name; lists no folder, as `names` does."""
+    return _file(folder, name) is not None or name in plugins(_kind(folder))
 
 
 def module(folder: str, name: str) -> Any:  # a module, or what a package has in its place
@@ -332,7 +338,7 @@ def _file(folder: str, name: str) -> Path | None:
         return None
     directory = _PROJECT.joinpath(*folder.split("."))
     files = directory / "learned" / name / "placer.py", directory / f"{name}.py"
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in files if os.path.isfile(file)), None)  # noqa: PTH113 - a name may be too long for a path
 
 
 def _files(folder: str) -> dict[str, Path]:

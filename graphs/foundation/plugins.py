@@ -8,6 +8,7 @@ error until its extension is used.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from graphs.foundation.errors import InputError, located, reason
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, SelectableGroups
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,22 @@ class Plugin:
         return SimpleNamespace(**others | {"__doc__": found.__doc__, "build": found})
 
 
-def plugins(kind: str) -> dict[str, Plugin]:
+def plugins(kind: str) -> Mapping[str, Plugin]:
     """Plug-ins of a kind such as "placers", by name; imports none of them."""
-    points: dict[str, list[EntryPoint]] = {}
-    for point in installed().select(group=f"placelab.{kind}"):
-        points.setdefault(point.name, []).append(point)
-    return {name: Plugin(name, kind, tuple(points[name])) for name in sorted(points)}
+    return installed().get(kind, {})
 
 
 @cache
-def installed() -> SelectableGroups:
-    """The entry points of all installed packages, read once: each has a file to open."""
+def installed() -> dict[str, dict[str, Plugin]]:
+    """The plug-ins of all installed packages by kind and name, read once: each package has a file to open."""
     from importlib.metadata import entry_points  # imported late: slow to import, and --help does without
 
-    return entry_points()
+    points, found = entry_points(), dict[str, dict[str, Plugin]]()
+    for group in points.groups:
+        prefix, _, kind = group.partition(".")
+        if prefix == "placelab":
+            by_name: dict[str, list[EntryPoint]] = {}
+            for point in points.select(group=group):
+                by_name.setdefault(point.name, []).append(point)
+            found[kind] = {name: Plugin(name, kind, tuple(by_name[name])) for name in sorted(by_name)}
+    return found

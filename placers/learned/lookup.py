@@ -23,7 +23,7 @@ def learned_placers() -> tuple[str, ...]:
 
 def trainer_of(name: str) -> str:
     """How the policy of a placer is trained, as its folder declares; "" for a placer without a policy."""
-    known = name in by_name.names("placers")
+    known = by_name.exists("placers", name)
     return str(by_name.constants("placers", name).get("TRAINER", "")) if known else ""
 
 
@@ -33,7 +33,7 @@ def placer_of(what: str | Path, **knobs: int) -> Placer:
     Knobs are those of a folder's placer. Raises InputError for what is neither.
     """
     if not isinstance(what, Path) and (
-        not os.path.isdir(what) or what in by_name.names("placers")  # noqa: PTH112 - a name may be too long for a path
+        not os.path.isdir(what) or by_name.exists("placers", what)  # noqa: PTH112 - a name may be too long for a path
     ):
         placer: Placer = by_name.build("placers", what)
         return placer
