@@ -41,8 +41,8 @@ class GivenStages:
     def of_units(self, problem: Problem) -> Ints:
         """(units,) the stage of each.
 
-        Raises InputError for counts that are not all blocks, for modules that there are not, or that do not follow one
-        another.
+        Raises InputError for counts that are not all blocks, for modules that there are not, that do not follow one
+        another, or where ops that are placed as one are on both sides.
         """
         return self._by_counts(problem) if self.counts else self._by_names(problem)
 
@@ -66,14 +66,20 @@ class GivenStages:
         return np.repeat(np.arange(len(self)), self.counts)[block]
 
     def _by_names(self, problem: Problem) -> Ints:
-        graph = problem.graph
+        graph, begins = problem.graph, list[int]()
         position = pipeline_positions(problem, problem.units.first_op)
-        begins = [int(position[graph.units[_ops_of(graph, name, self.placer)]].min()) for name in self._words]
-        for before, at, name in zip([0, *begins], begins, self._words, strict=False):
-            if at <= before:
+        for name in self._words:
+            ops = _ops_of(graph, name, self.placer)
+            if across := _name_across(graph, min(ops)):
+                raise InputError(
+                    f"{self.placer}: no stage can begin at {name!r}, since {across!r} and ops after it are placed as "
+                    "one group; place with --groups none, or name another module"
+                )
+            begins.append(int(position[graph.units[ops]].min()))
+            if begins[-1] <= max(begins[:-1], default=0):
                 raise InputError(
                     f"{self.placer}: the stage that begins at {name!r} would leave nothing to the one before it; name "
-                    "modules in the order of the forward pass, none of whose ops are grouped with earlier ones"
+                    "modules in the order of the forward pass"
                 )
         return np.searchsorted(begins, position, side="right")
 
@@ -87,14 +93,21 @@ def pipeline_blocks(problem: Problem, placer: str, stages: int) -> Ints:
     if len(blocks) == 0:
         raise InputError(
             f"{placer}: the names of {problem.graph.name!r} show no blocks, as numbers in a container do, so that it "
-            f"cannot be cut into {stages} stages; name the modules at which stages begin, or use gpipe, which balances "
-            "time"
+            f"cannot be cut into {stages} stages; name the modules at which stages begin, or have gpipe balance time"
         )
     position = pipeline_positions(problem, blocks)
     at = np.zeros(int(position.max()) + 1, np.int64)
     np.maximum.at(at, position, blocks)
     found: Ints = np.maximum.accumulate(at)[position]
     return found
+
+
+def _name_across(graph: OpGraph, begin: int) -> str:
+    """The first forward op before op `begin` whose unit has one from there on, too; "" if there is none."""
+    forward = np.flatnonzero(graph.phase == Phase.FORWARD)
+    before, units = forward < begin, graph.units[forward]
+    across = forward[before & np.isin(units, units[~before])]
+    return graph.names[across[0]] if len(across) else ""
 
 
 def _ops_of(graph: OpGraph, name: str, placer: str) -> list[int]:

@@ -1,5 +1,7 @@
 """Stages by hand: counts of blocks and names of modules say the same cut, to `gpipe` and to `parallel` alike."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from graphs.files.load import load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
+from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from placers.parallel import Parallel
@@ -93,6 +96,14 @@ def test_stages_that_a_graph_or_cluster_does_not_have_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         GPipe(micro_batches=2, stages=given).place(transformer)
+
+
+def test_ops_that_are_grouped_across_a_cut_are_refused(transformer: Problem) -> None:
+    few = replace(transformer, graph=tie_ops(transformer.graph, 5))
+    with pytest.raises(
+        InputError, match=r"no stage can begin at 'layers.2', since 'layers.1.* placed as one group; pla"
+    ):
+        GPipe(micro_batches=2, stages="layers.2").place(few)
 
 
 @pytest.mark.parametrize(
