@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -42,6 +43,8 @@ class Problem:
     objective: Extension[Any] = STEP_TIME  # builds an `envs.objectives.Objective`
     runtime: Runtime = IDEAL
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
+    hosts: Mapping[str, Host] = field(default_factory=dict)  # as measured with op_seconds, by name; the cluster's count
+    # first
     memory: WeightMemory | None = None  # what weights occupy, if not what follows from the graph and the optimizer
     pace: Floats = field(default_factory=lambda: np.zeros(0))  # (ops,) how many times what its link says a transfer
     # of each output takes, if not all do as their links say
@@ -70,9 +73,9 @@ class Problem:
 
     @cached_property
     def host(self) -> Host | None:
-        """What issues ops, if that takes time: the runtime's host, as it was measured on the cluster if it was."""
+        """What issues ops, if that takes time: the runtime's host, as it was measured if it was."""
         host = self.runtime.host
-        measured = None if host is None else self.cluster.hosts.get(host.name)
+        measured = None if host is None else {**self.hosts, **self.cluster.hosts}.get(host.name)
         if host is None or measured is None:
             return host
         return host.with_seconds({of: getattr(measured, of) for of in SECONDS})

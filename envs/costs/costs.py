@@ -4,7 +4,8 @@ Unless a cost model is named, what a graph knows decides which one times it: mea
 them and no FLOPs, and otherwise the roofline model. A graph that has both is refused.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy as np
 from graphs.formats.chakra_nodes import is_sent
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.foundation.quantities import readable_seconds
 from graphs.foundation.user_code import user_code
+from graphs.host import SECONDS, Host
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -28,6 +31,7 @@ class Costs:
     """What the ops of a problem cost."""
 
     op_seconds: Floats  # (ops, devices) seconds, without the launch hold that follows an op
+    hosts: Mapping[str, Host] = field(default_factory=dict)  # by name, where it is known what they take to issue ops
 
     def busy_seconds(self, problem: Problem) -> Floats:
         """(ops, devices) seconds for which an op holds a device: its duration and, if it takes time, a launch."""
@@ -83,7 +87,7 @@ def timed(problem: Problem, what: CostModel | str | None = None) -> Problem:
             "measured_seconds in the graph, or `cost_model='recorded:file=FILE'`"
         )
     name = spec if isinstance(spec, str) else str(getattr(spec, "name", type(spec).__name__))
-    return replace(problem, op_seconds=costs.op_seconds, timed_by=name)
+    return replace(problem, op_seconds=costs.op_seconds, timed_by=name, hosts=costs.hosts)
 
 
 def timing(problem: Problem) -> str:
@@ -91,6 +95,25 @@ def timing(problem: Problem) -> str:
     if problem.timed_by:
         return problem.timed_by
     return cost_model_of(problem.graph) if problem.op_seconds is None else "given times"
+
+
+def issuing(problem: Problem) -> str:
+    """A sentence on what issuing an op takes and who says so, for reports; "" without a host that has a name."""
+    host = problem.host
+    if host is None or not host.name:
+        return ""
+    source = "placelab's own seconds"
+    if host.name in problem.cluster.hosts:
+        source = f"as cluster {problem.cluster.name!r} says"
+    elif host.name in problem.hosts:
+        source = f"as {problem.timed_by} says"
+    return issued_by(host, source)
+
+
+def issued_by(host: Host, source: str) -> str:
+    """A sentence on what a host takes for the ops of each phase, and who says so."""
+    taken = ", ".join(f"{readable_seconds(getattr(host, of))} ({of})" for of in SECONDS[:-1])
+    return f"Host: {host.name}, {source}: an op takes it {taken}."
 
 
 def cost_model_of(graph: OpGraph) -> str:
@@ -141,7 +164,7 @@ def costs_by(problem: Problem, cost_model: CostModel) -> Costs:
         return costs
     forbidden = ~problem.allowed[problem.graph.units]
     seconds = np.where(forbidden, FORBIDDEN_FACTOR * (costs.op_seconds.sum() + 1.0), costs.op_seconds)
-    return _checked(problem, Costs(seconds))
+    return _checked(problem, replace(costs, op_seconds=seconds))
 
 
 def load_cost_model(what: CostModel | str) -> CostModel:

@@ -1,6 +1,7 @@
 """A profile: how long the ops of models took on one machine, `*.profile.json` or `*.profile.json.gz`.
 
-Each distinct op is there once, with its time and the ops of each profiled graph that are like it.
+Each distinct op is there once, with its time and the ops of each profiled graph that are like it. Of a GPU there also
+is, by graph, what the host takes to issue the ops of its step.
 """
 
 import gzip
@@ -14,10 +15,12 @@ from envs.costs.op_times import OpCost, is_free, op_costs
 from graphs.cluster import Device
 from graphs.foundation.documents import read_document
 from graphs.foundation.files import write_whole
+from graphs.host import SECONDS, Host, HostEntry
 from graphs.op_graph import Floats, OpGraph
 
 VERSION = 1
 ENDINGS = (".profile.json", ".profile.json.gz")
+HOST = "eager"  # in `graphs.host.HOSTS`: PyTorch without compilation
 REMEDY = "`placelab profile MODEL --out FILE` writes one"
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -81,11 +84,23 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     machine: ProfiledMachine
     ops: list[MeasuredOp]
     refused: dict[str, str] = {}  # signature -> why PyTorch could not run it alone
+    hosts: dict[str, HostEntry] = {}  # graph -> what the host named `HOST` takes to issue its step
 
     @property
     def is_of_steps(self) -> bool:
         """Whether its ops were timed in steps of whole models, and not alone."""
         return any(op.how == "in_step" for op in self.ops)
+
+    def host(self, graph: str) -> Host | None:
+        """What issues a graph's ops: as measured in its own step or else, in the median, in those of the others.
+
+        None if none was measured.
+        """
+        measured = [self.hosts[graph]] if graph in self.hosts else list(self.hosts.values())
+        if not measured:
+            return None
+        hosts = [each.host(HOST) for each in measured]
+        return hosts[0].with_seconds({of: float(np.median([getattr(each, of) for each in hosts])) for of in SECONDS})
 
     def seconds(self, graph: OpGraph) -> Floats:
         """(ops,) seconds of a graph's ops, launch included: zero for free ones, NaN for unknown ones.

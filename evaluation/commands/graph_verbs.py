@@ -96,6 +96,7 @@ def profile(
 ) -> ProfileReport:
     """Run each distinct op of a model on this machine, alone or in whole steps, and keep how long it takes.
 
+    On a GPU the model is trained for some steps as well, to see what the host takes to issue its ops.
     Ctrl-C stops and saves; the same command resumes from there, and another model extends the file.
 
     Args:
@@ -114,6 +115,7 @@ def profile(
     from envs.costs.efficiency_file import check_ending
     from envs.costs.profiling import profile as profiled
     from envs.costs.timing import torch_device, torch_threads
+    from envs.running.measuring.profiled_host import profile_host
     from evaluation.reporting.profile_report import ProfileReport
     from graphs.capture.op_calls import load_calls
 
@@ -132,6 +134,7 @@ def profile(
     else:
         with torch_threads(threads):
             measured = profiled(captured, Path(out), repeats=repeats, device=device)
+    measured = profile_host(measured, model, captured.graph, torch_device(device), Path(out), repeats)
     found = ProfileReport.of(measured, captured.graph)
     if efficiencies is not None:
         found.save_efficiencies(Path(efficiencies))

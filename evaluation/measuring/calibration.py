@@ -32,6 +32,7 @@ from envs.simulation.simulator import simulate
 from evaluation.records.formatting import numbers, ratio, seconds, share, table
 from evaluation.records.printed import Printed
 from graphs.cluster import Cluster
+from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.host import SECONDS, Host
@@ -353,7 +354,7 @@ class Calibrator:
 
     def _host(self) -> Host:
         """What issuing costs."""
-        job = MeasureHost({model: timed_ops(model) for model in MODELS}, self.steps)
+        job = MeasureHost({model: timed_ops(load_graph(model)) for model in MODELS}, self.steps)
         found = self.workers.run(job, limit=self.limit)[0]
         assert found is not None
         return found

@@ -10,7 +10,7 @@ import msgspec
 import tomli_w
 
 from envs.costs.cost_models.roofline import stand_in_remark
-from envs.costs.costs import timing
+from envs.costs.costs import issuing, timing
 from envs.costs.nearest_gpu import is_measured, nearest_gpu
 from graphs.problem import Problem
 
@@ -41,7 +41,7 @@ def written(errors: StepErrors) -> str:
 
 
 def timing_remarks(problem: Problem) -> list[str]:
-    """Sentences: which GPUs stand for devices that were not measured, and how far step times were off on the others."""
+    """Sentences: the host, which GPUs stand for devices that were not measured, how far off steps were on others."""
     known = {gpu: each for gpu, each in step_errors().get(timing(problem), {}).items() if each.steps >= FEWEST}
     found = dict[str, StepError]()
     for device in problem.cluster.devices:
@@ -49,7 +49,8 @@ def timing_remarks(problem: Problem) -> list[str]:
         if gpu and is_measured(device, gpu):
             found[gpu] = known[gpu]
     stands = stand_in_remark(problem)
-    return [*([f"GPUs: {stands}."] if stands else []), *map(_sentence, found, found.values())]
+    said = [issuing(problem), f"GPUs: {stands}." if stands else "", *map(_sentence, found, found.values())]
+    return list(filter(None, said))
 
 
 def _sentence(gpu: str, error: StepError) -> str:

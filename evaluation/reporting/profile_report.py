@@ -14,6 +14,7 @@ from rich.table import Column
 from rich.text import Text
 
 from envs.costs.cost_models.roofline import Roofline
+from envs.costs.costs import issued_by
 from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, save_efficiencies
 from envs.costs.op_times import is_free
 from envs.costs.profile_file import Profile, ProfiledMachine
@@ -21,6 +22,7 @@ from evaluation.records.formatting import numbers, ratio, seconds, share, table
 from evaluation.records.printed import Printed
 from evaluation.records.statistics import geometric_mean
 from graphs.cluster import Cluster
+from graphs.host import Host
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -53,6 +55,7 @@ class ProfileReport(Printed):
     over_roofline: float  # geometric mean over all ops
     refused: dict[str, str]  # op signature -> why PyTorch could not run it alone
     unknown: int  # ops without a time
+    host: Host | None = None  # as measured in the graph's step
 
     @classmethod
     def of(cls, profile: Profile, graph: OpGraph) -> ProfileReport:
@@ -82,6 +85,7 @@ class ProfileReport(Printed):
             over_roofline=float(geometric_mean(over_roofline)) if timed.any() else math.nan,
             refused=dict(profile.refused),
             unknown=int(np.isnan(measured).sum()),
+            host=profile.host(graph.name) if graph.name in profile.hosts else None,
         )
 
     def save_efficiencies(self, path: Path) -> None:
@@ -127,6 +131,7 @@ class ProfileReport(Printed):
             f"{seconds(self.roofline_seconds)}; an op takes {ratio(self.over_roofline)} times the "
             "roofline's time in the geometric mean.",
             *([refused] if self.unknown else []),
+            *([issued_by(self.host, "as measured in its step")] if self.host else []),
         ]
 
 

@@ -22,7 +22,8 @@ class Profiled:
 
     A profile says how long a device is busy with an op, from one start to the next. The simulator adds the launch
     itself, so the seconds here are the measured time without the cluster's `launch_seconds`. For a part of the batch
-    they change as the roofline's do: weights are read whole for however few samples.
+    they change as the roofline's do: weights are read whole for however few samples. A profile also says what the host
+    takes to issue the ops, which the runtime's host of that name takes, unless the cluster says it.
     """
 
     grows_with: ClassVar[Roofline] = Roofline()
@@ -32,7 +33,7 @@ class Profiled:
     otherwise: str = "refuse"
 
     def costs(self, problem: Problem) -> Costs:
-        """(ops, devices) seconds.
+        """(ops, devices) seconds, and the host of the devices.
 
         Raises InputError, naming ops and the remedy, for ops that were not profiled, and for products in TF32, whose
         tensors are as those of what was measured in single precision.
@@ -50,7 +51,9 @@ class Profiled:
         seconds = known_seconds(
             problem, times, source=self.source, remedy=remedy, otherwise=self.otherwise, with_launch=True
         )
-        return Costs(seconds)
+        kinds = {device.kind for device in problem.cluster.devices}
+        hosts = [profile.host(problem.graph.name) for profile in self.profiles if profile.machine.kind in kinds]
+        return Costs(seconds, {host.name: host for host in hosts if host is not None})
 
 
 def build(*, file: str = "", otherwise: str = "refuse") -> Profiled:

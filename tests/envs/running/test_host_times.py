@@ -35,8 +35,8 @@ def test_each_part_takes_what_it_takes_to_call_it_in_quiet_steps() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_step_in_a_plain_loop_computes_the_gradients_and_updates_of_its_graph(model: str) -> None:
     """So its calls are divided by the ops that they issue."""
-    forward, backward, update = timed_ops(model)
     graph = load_graph(model)
+    forward, backward, update = timed_ops(graph)
     assert 0 < update == (graph.phase == Phase.UPDATE).sum()  # one of all weights that an op reads
     assert 50 < forward < backward
     step = EagerStep(model, torch.device("cpu"))
