@@ -82,7 +82,7 @@ class OpTimer:
         negative = -leaf
         backward = self.time(lambda: torch.autograd.grad([negative], [leaf], [one], retain_graph=True)).seconds
         return ProfiledMachine(
-            name=self._name(),
+            name=device_name(self.device),
             kind="cpu" if self.kind == "cpu" else "gpu",
             torch=str(torch.__version__),
             threads=torch.get_num_threads(),
@@ -93,14 +93,6 @@ class OpTimer:
             launch_seconds=launch,
             autograd_seconds=0.0 if self._stream else max(backward - launch, 0.0),
             settings=_settings() if self._stream else (),
-        )
-
-    def _name(self) -> str:
-        """What sells it."""
-        return (
-            processor_name()
-            if self.kind == "cpu"
-            else torch.get_device_module(self.device).get_device_name(self.device)
         )
 
     def _product_seconds(self, single: str, dtype: torch.dtype = torch.float32) -> float:
@@ -262,14 +254,21 @@ def _settings() -> tuple[str, ...]:
     return tuple(name for name, is_so in told.items() if is_so)
 
 
+def device_name(device: torch.device) -> str:
+    """That of the processor or GPU, as it is sold."""
+    return processor_name() if device.type == "cpu" else torch.get_device_module(device).get_device_name(device)
+
+
 def torch_device(name: str) -> torch.device:
-    """The device of a name; without one, the machine's GPU or else its processor. Raises InputError for another."""
+    """The device of a name, a GPU with its number: the current one of "cuda". Raises InputError for what is not here.
+
+    Without a name it is the machine's GPU, or else its processor.
+    """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     expected = f"expected cpu{f' or {accelerator}' if accelerator else ', or cuda on a machine with one'}"
     chosen = name or str(accelerator or "cpu")
     try:
-        device = torch.device(chosen)
-        torch.empty(1, device=device)
+        device = torch.empty(1, device=chosen).device
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"this machine has no device {chosen!r}; {expected}") from error
     if device.type not in ("cpu", accelerator.type if accelerator else "cpu"):

@@ -11,15 +11,15 @@ from typing import TypeVar
 
 import torch
 
-Mark = float | torch.cuda.Event
+Mark = float | torch.Event
 """Seconds by a clock that all processes of a machine share or, until they are read, what a GPU will say they were."""
 What = TypeVar("What")
 
 
 def finish(device: torch.device) -> None:
     """Wait until a GPU has done what it was asked to; a processor has."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def now(device: torch.device) -> float:
@@ -30,10 +30,10 @@ def now(device: torch.device) -> float:
 
 def mark(device: torch.device) -> Mark:
     """The time when the device will have computed what it was given so far; nobody waits for it."""
-    if device.type != "cuda":
+    if device.type == "cpu":
         return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(device))
+    event = torch.Event(device, enable_timing=True)
+    event.record(torch.accelerator.current_stream(device))
     return event
 
 

@@ -282,10 +282,17 @@ def _died(others: Mapping[Connection, int]) -> int | None:
 
 def devices_for(count: int) -> tuple[str, ...]:
     """A GPU for each process if this machine has as many, and otherwise its processor."""
-    from torch import cuda  # the process that starts others need not import it
+    found = gpus()
+    return found[:count] if len(found) >= count else ("cpu",) * count
 
-    enough = cuda.device_count() >= count
-    return tuple(f"cuda:{number}" if enough else "cpu" for number in range(count))
+
+def gpus() -> tuple[str, ...]:
+    """The GPUs of this machine that can send to each other, as PyTorch calls them; Apple's have nothing to do it by."""
+    from torch import accelerator  # the process that starts others need not import it
+
+    kind = accelerator.current_accelerator()
+    count = 0 if kind is None or kind.type == "mps" else accelerator.device_count()
+    return tuple(f"{kind}:{number}" for number in range(count))
 
 
 def _cores(devices: Sequence[str]) -> list[int]:

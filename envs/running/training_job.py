@@ -112,8 +112,8 @@ class UnplacedJob:
         except torch.OutOfMemoryError:
             return too_large
         finally:
-            if process.device.type == "cuda":
-                torch.cuda.empty_cache()  # NCCL and other processes on the card take of the same memory
+            if process.device.type != "cpu":
+                torch.accelerator.empty_cache()  # NCCL and other processes on the card take of the same memory
 
 
 @dataclass(frozen=True)

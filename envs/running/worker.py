@@ -92,13 +92,11 @@ def _joined(rank: int, size: int, name: str, meeting: str) -> Process:
 
     torch.set_num_threads(1)
     device, store = torch.device(name), distributed.FileStore(meeting, size)  # type: ignore[attr-defined]  # documented
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-        distributed.init_process_group("nccl", store=store, rank=rank, world_size=size, device_id=device)
-    else:
-        distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    backend, bound = distributed.get_default_backend_for_device(device), None  # gloo, or NCCL
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(device)
+        bound = device
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, device_id=bound)
     return Process(rank, size, device)
 
 

@@ -92,13 +92,13 @@ def _devices(cluster: ClusterLike, processes: int | None) -> tuple[Cluster, tupl
             f"cluster {given.name!r} has CPUs and GPUs, which a process measures that has one CPU: let that be the "
             "first device, and the only one of its kind"
         )
-    from torch import cuda
+    from envs.running.processes import gpus
 
-    gpus = int((~given.is_cpu).sum())
-    if gpus > cuda.device_count():
-        have = f"{gpus} GPU{'s' if gpus > 1 else ''} and this machine {cuda.device_count()}"
+    asked, found = int((~given.is_cpu).sum()), gpus()
+    if asked > len(found):
+        have = f"{asked} GPU{'s' if asked > 1 else ''} and this machine {len(found)}"
         raise InputError(f"cluster {given.name!r} has {have}; give a cluster of CPUs, or none")
-    return given, tuple(f"cuda:{rank}" for rank in range(gpus))
+    return given, found[:asked]
 
 
 def _given(cluster: ClusterLike, processes: int | None) -> Cluster:
@@ -112,16 +112,15 @@ def _given(cluster: ClusterLike, processes: int | None) -> Cluster:
 
 def _unknown(processes: int | None) -> Cluster:
     """As many processors of this machine as there are to be processes, or its GPUs, or a processor and its only GPU."""
-    from torch import cuda
-
+    from envs.running.processes import gpus
     from graphs.cluster import Cluster, Device
     from graphs.devices.topology import named_by_kind
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpus = cuda.device_count()
-    count = processes or (gpus if gpus > 1 else cores)
-    kinds = ["gpu" if 1 < count <= gpus else "cpu"] * count
-    if processes is None and gpus == 1:
+    found = len(gpus())
+    count = processes or (found if found > 1 else cores)
+    kinds = ["gpu" if 1 < count <= found else "cpu"] * count
+    if processes is None and found == 1:
         kinds = ["cpu", "gpu"]
     devices = named_by_kind([Device(kind, kind, 1.0, 1.0, float("inf")) for kind in kinds])
     alike = Cluster.uniform("this machine", devices[0], len(devices), latency=0.0, bandwidth=1.0, shared_out=False)

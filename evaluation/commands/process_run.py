@@ -259,11 +259,11 @@ def _devices(given: Sequence[str], cluster: ClusterLike, *, in_one_process: bool
     if in_one_process:
         return used
     types = {device.partition(":")[0] for device in used}
-    if len(types) > 1 or types > {"cpu", "cuda"}:
+    if len(types) > 1:
         raise InputError(
             f"devices: {', '.join(used)} are of several kinds; processes run all on CPUs or all on GPUs, and "
             "`in_one_process=True` runs an op placement on both"
         )
-    if types == {"cuda"} and len(set(used)) < len(used):
+    if types != {"cpu"} and len(set(used)) < len(used):
         raise InputError(f"devices: {', '.join(used)} has a GPU twice; NCCL takes one process for each")
     return used

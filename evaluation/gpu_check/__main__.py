@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from envs.costs.timing import device_name
 from evaluation.gpu_check.card import Card, Row
 from evaluation.gpu_check.kernels import kernels, peaks
 from evaluation.gpu_check.moves import copies, one_card_twice, placements, processes
@@ -46,9 +47,8 @@ class Check(msgspec.Struct):
 
 def measured(card: Card, minutes: float, out: Path, only: tuple[str, ...]) -> Check:
     """Run the parts, each within its share of the time. A failure ends its part alone."""
-    name = torch.cuda.get_device_name(card.device) if card.is_cuda else platform.processor() or platform.machine()
     versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "python": platform.python_version()}
-    check = Check(name, card.kind, versions)
+    check = Check(device_name(card.device), card.kind, versions)
     chosen = {part: how for part, how in PARTS.items() if not only or part in only}
     total = sum(share for _, share in chosen.values())
     for part, (measure, share) in chosen.items():

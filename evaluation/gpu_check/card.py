@@ -4,13 +4,15 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from envs.costs.stream_clock import StreamClock
+from envs.running.clock import finish
 from graphs.capture.examples import example_of, with_data
 from graphs.cluster import Cluster
 from graphs.devices.catalogue import device as catalogue_device
@@ -47,9 +49,9 @@ class Card:
     devices: tuple[str, ...] = ()  # further ones, for plans on several cards
 
     @property
-    def is_cuda(self) -> bool:
+    def is_gpu(self) -> bool:
         """Whether kernels run asynchronously, and events time them."""
-        return self.device.type == "cuda"
+        return self.device.type != "cpu"
 
     @property
     def models(self) -> dict[str, str]:
@@ -65,8 +67,7 @@ class Card:
 
     def wait(self) -> None:
         """Until the device has done all that was issued."""
-        if self.is_cuda:
-            torch.cuda.synchronize(self.device)
+        finish(self.device)
 
     def wall_seconds(self, call: Callable[[], object], count: int = 8, warm: int = 2) -> float:
         """Median seconds from the call to its end on the device."""
@@ -94,27 +95,17 @@ class Card:
 
     def kernel_seconds(self, call: Callable[[], object], count: int = 8) -> float:
         """Median seconds of what a call runs on the device, with other data in its caches, and the host far ahead."""
-        if not self.is_cuda:
+        if not self.is_gpu:
             return self.wall_seconds(call, count)
         other = torch.empty(2**26, device=self.device)  # 256 MiB, more than any second-level cache
-        taken = []
-        for number in range(3 + count):
-            other.zero_()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            torch.cuda._sleep(200_000)  # type: ignore[no-untyped-call]  # cycles, in which the host issues the call
-            begin.record()
-            call()
-            end.record()
-            self.wait()
-            if number >= 3:
-                taken.append(begin.elapsed_time(end) / 1e3)
-        return float(np.median(taken))
+        clock = replace(StreamClock.of(self.device), work=other.zero_)
+        return float(np.median([clock.seconds(call, 1) for _ in range(3 + count)][3:]))
 
     def free(self) -> None:
         """Give back the memory of tensors that nobody holds any more."""
         gc.collect()
-        if self.is_cuda:
-            torch.cuda.empty_cache()
+        if self.is_gpu:
+            torch.accelerator.empty_cache()
 
 
 class CardTraining:

@@ -31,7 +31,7 @@ PLACED = ("transformer", "rnnlm")  # of the small models
 def copies(card: Card) -> Iterator[Row]:
     """Latency and bandwidth between the processor and the device, both ways, pageable and pinned."""
     measured = copy_times(card.device, 8, SIZES[:3] if card.small else SIZES)
-    for memory in ("pageable", "pinned") if card.is_cuda else ("pageable",):
+    for memory in ("pageable", "pinned") if card.is_gpu else ("pageable",):
         for way, times in (("to the device", measured.to_gpu), ("from the device", measured.from_gpu)):
             line = getattr(times, memory)
             yield {
@@ -109,12 +109,12 @@ def one_card_twice(card: Card) -> Iterator[Row]:
             row[differs] = _difference(CardTraining(spec, card.device), training)
         for name, each in trainings.items():
             row[f"{name}_ms"] = 1e3 * card.wall_seconds(each.step, 5)
-            if card.is_cuda:
+            if card.is_gpu:
                 card.free()
-                before = torch.cuda.memory_allocated(card.device)
+                before = torch.accelerator.memory_allocated(card.device)
                 each.step()
                 card.wait()
-                row[f"{name}_left_mib"] = (torch.cuda.memory_allocated(card.device) - before) / 2**20
+                row[f"{name}_left_mib"] = (torch.accelerator.memory_allocated(card.device) - before) / 2**20
         yield row
         card.free()
 
@@ -144,7 +144,7 @@ def processes(card: Card) -> Iterator[Row]:
         for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
             yield _run(placer, cluster, list(card.devices))
         for defer in ("false", "true"):
-            loop = runtime_of("parallelize" if card.is_cuda else "parallelize:host=none")
+            loop = runtime_of("parallelize" if card.is_gpu else "parallelize:host=none")
             way = loop.with_knobs(defer=defer).name
             yield _run("annealing", cluster, list(card.devices), runtime=way, in_one_process=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from envs.costs.costs import costs_of, timed
 from envs.placed_models.parallel import counted_copies
@@ -52,11 +52,11 @@ def steps(card: Card) -> Iterator[Row]:
             row: Row = {"model": model, "way": way}
             training = CardTraining(spec, card.device, **how)
             row["measured_ms"] = 1e3 * card.wall_seconds(training.step, 5)
-            if card.is_cuda:
-                torch.cuda.reset_peak_memory_stats(card.device)
+            if card.is_gpu:
+                torch.accelerator.reset_peak_memory_stats(card.device)
                 training.step()
-                row["allocated_gib"] = torch.cuda.max_memory_allocated(card.device) / GIB
-                row["reserved_gib"] = torch.cuda.max_memory_reserved(card.device) / GIB
+                row["allocated_gib"] = torch.accelerator.max_memory_allocated(card.device) / GIB
+                row["reserved_gib"] = torch.accelerator.max_memory_reserved(card.device) / GIB
             del training
             card.free()
             for name, cost_model in COST_MODELS.items():
@@ -84,9 +84,9 @@ def kinds(card: Card) -> Iterator[Row]:
 
 def _kernels_by_kind(card: Card, training: CardTraining, count: int = 3) -> dict[str, float]:
     """Seconds on the device in a forward and a backward pass."""
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if card.is_cuda else [])]
+    activities = supported_activities() if card.is_gpu else [ProfilerActivity.CPU]  # type: ignore[no-untyped-call]
     own, all_of = (
-        ("self_device_time_total", "device_time_total") if card.is_cuda else ("self_cpu_time_total", "cpu_time_total")
+        ("self_device_time_total", "device_time_total") if card.is_gpu else ("self_cpu_time_total", "cpu_time_total")
     )
     training.step()
     found: dict[str, float] = defaultdict(float)

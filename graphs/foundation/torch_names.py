@@ -13,7 +13,7 @@ from graphs.foundation.errors import InputError
 TRIED = ("2.13",)
 """The versions of PyTorch with which the tests have passed; pyproject.toml takes no earlier one."""
 
-PARALLELIZE, RUN, GPU_CHECK = "parallelize", "run", "gpu-check"
+PARALLELIZE, RUN = "parallelize", "run"
 
 NAMES = {
     PARALLELIZE: (
@@ -34,7 +34,6 @@ NAMES = {
         "torch.autograd.Variable._execution_engine.run_backward",
         "torch.distributed.distributed_c10d._resolve_process_group",
     ),
-    GPU_CHECK: ("torch.cuda._sleep",),
 }
 
 

@@ -86,7 +86,7 @@ def timer(gpu: MadeUpGPU, monkeypatch: pytest.MonkeyPatch) -> OpTimer:
     monkeypatch.setattr(timing, "_PRODUCT", {"cpu": 32, "gpu": 32})
     monkeypatch.setitem(timing._COPY, "gpu", 2**10)
     monkeypatch.delitem(timing._PRECISIONS, "fp16")  # in which processors are slow
-    monkeypatch.setattr(OpTimer, "_name", lambda timer: "Made-up 100")
+    monkeypatch.setattr(timing, "device_name", lambda device: "Made-up 100")
     monkeypatch.setattr(OpTimer, "memory_bytes", lambda timer: 2**34)
     monkeypatch.setattr(OpTimer, "_cache_bytes", lambda timer: 2**20)
     made = OpTimer(torch.device("cpu"), 5)

@@ -16,7 +16,7 @@ from envs.costs.busy_machine import BusyGuard
 from envs.costs.costs import load_cost_model, timed
 from envs.costs.profile_file import MeasuredOp, Profile, load_profile, save_profile
 from envs.costs.profiling import profile
-from envs.costs.timing import OpTimer, RefusedError, Sample
+from envs.costs.timing import OpTimer, RefusedError, Sample, torch_device
 from envs.simulation.simulator import Simulator
 from graphs.capture.op_calls import CapturedCalls, OpCall, TensorLike, distinct_ops, load_calls
 from graphs.files.load import load_cluster
@@ -115,6 +115,14 @@ def test_a_profile_that_is_returned_is_the_one_that_was_saved_whenever_that_was(
     path = tmp_path / "towers.profile.json"
     save_profile(load_profile(measured), path)
     assert profile(captured, path, repeats=2, device="cpu") == load_profile(path)
+
+
+def test_a_device_is_named_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of "cuda" is the current one, as PyTorch has it where it makes a tensor."""
+    made = SimpleNamespace(device=torch.device("cuda", 1))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch, "empty", lambda size, device: {"cuda": made}[device])
+    assert torch_device("cuda") == torch_device("") == torch.device("cuda", 1)
 
 
 def test_a_file_is_extended_and_nothing_measured_twice(

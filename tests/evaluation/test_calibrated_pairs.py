@@ -70,7 +70,7 @@ class MadeUpWorkers:
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("envs.running.processes.gpus", lambda: ("cuda:0",))
     monkeypatch.setattr("envs.running.processes.Workers", MadeUpWorkers)
 
 
@@ -101,7 +101,7 @@ def test_without_a_cluster_the_only_gpu_is_measured_with_its_processor(tmp_path:
 def test_of_several_gpus_each_process_measures_its_copies_and_each_pair_its_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("envs.running.processes.gpus", lambda: ("cuda:0", "cuda:1"))
     monkeypatch.setattr("envs.running.processes.Workers", MadeUpWorkers)
     given = load_cluster("cpu_gpu:gpus=2")
     cluster = placelab.calibrate(given, out=tmp_path / "mine.cluster.toml").cluster

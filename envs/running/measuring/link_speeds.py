@@ -29,8 +29,8 @@ ONE_WAY_SAMPLES = 4  # for one of the others: they are short
 MESSAGES, MOST_BYTES = 16, 2**25  # in a sample, at most
 CHUNKS = 3  # products between two messages
 REFERENCE_SAMPLES, MACHINE_SAMPLES = 5, 10
-_SIDE = {"cpu": 128, "cuda": 2048}  # of the products that are computed
-_REFERENCE_SIDE = {"cpu": 1024, "cuda": 8192}
+_SIDE, _GPU_SIDE = 128, 2048  # of the products that are computed
+_REFERENCE_SIDE, _GPU_REFERENCE_SIDE = 1024, 8192
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ def reference_seconds(process: Process) -> list[float]:
 
     The two are equal unless something else runs on the core.
     """
-    side = _REFERENCE_SIDE[process.device.type]
-    square, is_cpu = torch.ones(side, side, device=process.device), process.device.type == "cpu"
+    is_cpu = process.device.type == "cpu"
+    side = _REFERENCE_SIDE if is_cpu else _GPU_REFERENCE_SIDE
+    square = torch.ones(side, side, device=process.device)
     times = []
     for _ in range(REFERENCE_SAMPLES + 2):  # the first product warms up
         times.append((now(process.device), *([time.thread_time()] if is_cpu else [])))
@@ -92,7 +93,7 @@ class _Ends:
 
     def __init__(self, process: Process, other: int, links: Links) -> None:
         self._process, self._rank, self._other, self._links = process, process.rank, other, links
-        side = _SIDE[process.device.type]
+        side = _SIDE if process.device.type == "cpu" else _GPU_SIDE
         self._matrix = torch.ones(side, side, device=process.device)
         self._buffers: list[Tensor] = []
 

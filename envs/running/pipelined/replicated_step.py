@@ -64,7 +64,7 @@ class ReplicatedStep:
         trained = [weight for weight in module.parameters() if weight.requires_grad]
         self._module = DistributedDataParallel(
             module,
-            device_ids=[process.device] if process.device.type == "cuda" else None,
+            device_ids=None if process.device.type == "cpu" else [process.device],
             process_group=group,
             bucket_cap_mb=plan.schedule.bucket_bytes / _MIB,
         )

@@ -18,7 +18,8 @@ class Event:
 
     count = 0
 
-    def __init__(self, *, enable_timing: bool) -> None:
+    def __init__(self, device: torch.device, *, enable_timing: bool) -> None:
+        assert device == GPU
         assert enable_timing
 
     def record(self, stream: str) -> None:
@@ -32,9 +33,9 @@ class Event:
 
 def test_marks_of_a_gpu_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = list[torch.device]()
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(torch, "Event", Event)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
     first, second, third = (mark(GPU) for _ in range(3))
     assert not waited
