@@ -50,12 +50,14 @@ def program_of_part(program: CapturedProgram, parts: int, kept: dict[object, obj
     part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
     args, kwargs = program.arguments(part)
     samples = example.samples // parts
+    remedy = "let its code take sizes from its inputs (x.shape[0]), or take a plan that places ops"
+    if samples == 1:  # of which batch norm has no variance
+        remedy = f"take a plan of fewer micro-batches or replicas, so that each part has more samples, or {remedy}"
     try:
         small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=samples))
     except UserCodeError as error:
         raise InputError(
-            f"{error}; that is with {samples} of its {example.samples} samples, as the plan divides them: let its code "
-            "take sizes from its inputs (x.shape[0]), or take a plan that places ops"
+            f"{error}; that is with {samples} of its {example.samples} samples, as the plan divides them: {remedy}"
         ) from error
     kept["part", parts] = program, small
     return small

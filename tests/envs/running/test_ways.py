@@ -181,8 +181,11 @@ def hooked():
 def fixed():
     return Net(lambda x: x.view(16, 2, 8).flatten(1)), (torch.zeros(16, 8),)
 
-def bags():
-    return Net(torch.tanh), (torch.arange(8) % 4, torch.arange(8))
+def bags(rows=8):
+    return Net(torch.tanh), (torch.arange(rows) % 4, torch.arange(8))
+
+def normed():
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), (torch.zeros(2, 8),)
 """
 
 
@@ -195,6 +198,10 @@ def bags():
         ("fixed", "data_parallel", r"fixed: .*net.py:39: .* with 8 of its 16 samples, .*: let its code take"),
         ("bags", "data_parallel", r"bags: the offsets of the EmbeddingBag 'bag' are an input, and number the rows"),
         ("bags", "gpipe:micro_batches=2", r"bags: the offsets of the EmbeddingBag 'bag' are an input, and number the"),
+        ("bags:rows=20", "data_parallel", r"how many samples the .* are; give all inputs as many, an EmbeddingBag as"),
+        ("bags:rows=20", "gpipe:micro_batches=2", r"not known how many samples .*, in two dimensions without offsets$"),
+        ("normed", "data_parallel", r"more than 1 value per channel .* with 1 of its 2 samples, .*: take a plan of"),
+        ("normed", "gpipe:micro_batches=2", r"in its submodule '1', a BatchNorm1d.*, so that each part has more"),
         ("bags", "tensor_parallel", r"bags: DTensor cannot run this plan: .*_embedding_bag"),
     ],
 )
