@@ -12,6 +12,9 @@ from torch.nn import Parameter
 _NESTED = (tuple, list, dict)
 _NUMBERS = frozenset({int, float, str, type(None), slice, torch.dtype, torch.Size})
 
+Given = tuple[tuple[Any, ...], dict[str, Any]]  # to a call: its arguments
+Guard = list[object]  # what two calls have in common for which the same is decided
+
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
     """The tensors of arguments, or of what a function returns."""
@@ -36,12 +39,12 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def guard_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.device | bool | None]:
-    """What a decision about a call rests on: where its tensors lie, and its truth values, in their order.
+def guard_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard:
+    """What a decision about a call rests on: where its tensors lie, its truth values, and the names of its arguments.
 
     None for another argument that holds no tensor, which does not matter.
     """
-    found: list[torch.device | bool | None] = []
+    found: Guard = list(kwargs)
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
@@ -51,7 +54,7 @@ def guard_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.device
         elif kind is bool:
             found.append(value)
         elif isinstance(value, _NESTED):
-            found.extend([tensor.device for tensor in tensors_of(value)])
+            found.append([tensor.device for tensor in tensors_of(value)])
         else:
             found.append(value.device if isinstance(value, Tensor) else None)
     return found

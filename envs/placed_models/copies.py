@@ -59,13 +59,13 @@ class Copier:
 
     def copy(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The tensor in another place; its gradient will be copied back to where it came from."""
-        if torch._C._are_functorch_transforms_active():  # in which copies have a gradient of their own, uncounted
-            return self.moved(tensor, source, destination, of, call)
+        aside = self.side if self.side is not None and self.side.join(source, destination) else None
+        if (self.made is None and aside is None) or torch._C._are_functorch_transforms_active():
+            return self.moved(tensor, source, destination, of, call)  # whose gradient is copied back by autograd
         returned = None
-        has_gradient = torch.is_grad_enabled() and tensor.requires_grad
-        if has_gradient and self.side is not None and self.side.join(source, destination):
+        if aside is not None and torch.is_grad_enabled() and tensor.requires_grad:
             returned = _Returned()
-            tensor = _departed(tensor, self.side, returned)
+            tensor = _departed(tensor, aside, returned)
         return _apply(_Copied, tensor, self, (source, destination, of, call), returned)
 
     def moved(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:

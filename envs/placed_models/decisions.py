@@ -9,18 +9,20 @@ calls the same functions, with tensors on the same devices, does what was decide
     third           linear  relu  sigmoid  linear    two as before; the others are decided, and kept as another way on
     fourth          either is known
 
+What is computed again in the backward pass (`recomputation`) goes on after the call before it, on ways of its own.
 Of most tensors nothing need be noted then: only of those that were copied for a call elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from envs.placed_models.arguments import Guard
 from envs.placed_models.copies import CopyOf
 from envs.placed_models.places import EVERYWHERE
 from graphs.op_graph import Call
@@ -28,6 +30,9 @@ from graphs.op_graph import Call
 T = TypeVar("T")
 
 _MOST = 50_000  # decisions: a hundred ways through a model of 500 calls, some 20 MB
+
+
+_Begun = tuple[str, bool]  # the path of the module whose code ran, and whether with gradients
 
 
 class Made(NamedTuple):
@@ -46,26 +51,28 @@ class Decision:
 
     call: Call
     function: Callable[..., Any]
-    guard: list[torch.device | bool | None] = field(default_factory=list)  # of its arguments, as `guard_of` has it
+    guard: Guard = field(default_factory=list)  # of its arguments
     options: tuple[Any, ...] | None = None  # of a call that is told a device: what it is told
     before: Decision | None = None  # about the previous call
     after: list[Decision] = field(default_factory=list)  # about the calls that have followed
+    again: dict[_Begun, Decision] = field(default_factory=dict)  # where what is computed again begins
     repeats: bool = False  # otherwise it is decided again, each time
     is_plain: bool = False  # it is repeated, and the model's own call is all that is done
     place: int = EVERYWHERE
     is_planned: bool = False  # whether the plan says so
-    brings: bool = False  # whether tensors are copied for it
+    moved: tuple[int | str, ...] = ()  # the arguments, by number or name, that hold tensors which are copied for it
     tells: bool = False  # whether it makes tensors on a device, which it is told
+    has_device: bool = False  # whether an argument `device` tells it that
     changes: bool = False  # whether it changes an argument, as it says: if it is repeated, the first
-    writes: bool = False  # whether it has changed any in place
+    writes: bool = False  # whether it has changed any in place, if that was asked
     made: tuple[Made, ...] = ()
     shows: tuple[Decision, ...] = ()  # about the calls that made what its outputs are views of
     is_needed: bool = False  # whether what it made, or changed, was copied for another call
 
-    def settle(self, made: Sequence[Made], *, brings: bool) -> None:
+    def settle(self, made: Sequence[Made], moved: Iterable[int | str]) -> None:
         """Let the call be repeated as it was run."""
-        self.repeats, self.made, self.brings = True, tuple(made), brings
-        self.is_plain = not (self.brings or self.tells or self.changes or self.writes)
+        self.repeats, self.made, self.moved = True, tuple(made), tuple(dict.fromkeys(moved))
+        self.is_plain = not (self.moved or self.tells or self.changes or self.writes)
 
     def need(self) -> None:
         """Let what the call makes be known in further passes, and what that shows."""
@@ -83,7 +90,8 @@ class Decision:
         """How many calls there were up to this one, by module and function."""
         made, each = Counter[tuple[str, str]](), self
         while each.before is not None:
-            made[each.call.module, each.call.function] += 1
+            if each.call.function:  # otherwise it is where something begins
+                made[each.call.module, each.call.function] += 1
             each = each.before
         return made
 
@@ -105,7 +113,15 @@ class Decisions:
         """
         if self._count > _MOST:
             self._starts, self._count = {}, 0
-        return self._starts.setdefault(torch.is_grad_enabled(), Decision(Call("", "", 0), Decisions))
+        if (has_gradients := torch.is_grad_enabled()) not in self._starts:
+            self._starts[has_gradients] = _start(None)
+        return self._starts[has_gradients]
+
+    def start_again(self, path: str, after: Decision) -> Decision:
+        """What comes before the first call of what is computed again, which began there in the code after a call."""
+        if (begun := (path, torch.is_grad_enabled())) not in after.again:
+            after.again[begun] = _start(after)
+        return after.again[begun]
 
     def add(self, decision: Decision, after: Decision) -> Decision:
         """A new decision."""
@@ -113,3 +129,7 @@ class Decisions:
         after.after.append(decision)
         self._count += 1
         return decision
+
+
+def _start(before: Decision | None) -> Decision:
+    return Decision(Call("", "", 0), Decisions, before=before)

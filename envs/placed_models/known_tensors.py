@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,15 +9,16 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
-from envs.placed_models.arguments import mapped, tensors_of
+from envs.placed_models.arguments import Given, mapped, tensors_of
 from envs.placed_models.copies import Copier, CopyOf
 from envs.placed_models.decisions import Decision, Made
 from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.weight_homes import WeightHomes
 from graphs.op_graph import Call
 
-_State = tuple[int, int]  # of a tensor's memory: it is another after each change in place
+_State = tuple[int, int, int]  # of a tensor: it is another after each change in place
 
 
 class View(NamedTuple):
@@ -40,6 +40,10 @@ class View(NamedTuple):
         return cls(function, args, kwargs, made.position, torch.is_grad_enabled() and tensor.requires_grad)
 
 
+def _nobody() -> None:
+    return None
+
+
 @dataclass(eq=False, slots=True)
 class Known:
     """What is known of a tensor."""
@@ -50,7 +54,7 @@ class Known:
     view: View | None = None
     makers: tuple[Decision, ...] = ()  # about the calls that made it, or changed it
     copies: dict[int, tuple[Tensor, _State]] = field(default_factory=dict)  # by place: a copy, and of which state
-    tensor: ref[Tensor] | None = None  # whose it is
+    tensor: Callable[[], Tensor | None] = _nobody  # whose it is, if that is noted
 
     def need(self) -> None:
         """Let it be known in further passes, too."""
@@ -61,6 +65,7 @@ class Known:
 class Brought(NamedTuple):
     """A tensor that was copied for a call, and the copy."""
 
+    argument: int | str  # that holds it
     original: Tensor
     there: Tensor
     version: int  # of the copy, before the call
@@ -97,14 +102,14 @@ class KnownTensors:
         self._homes, self._copier = homes, copier
         self._known = _Table()
         self._table = ref(self._known)
-        self._writes = Counter[int]()  # changes in place so far, by memory
+        self._writes: dict[int, int] = {}  # changes in place since it was first copied, by memory
 
     def __contains__(self, tensor: Tensor) -> bool:
         known = self._known.get(id(tensor))
-        return known is not None and known.tensor is not None and known.tensor() is tensor
+        return known is not None and known.tensor() is tensor
 
     def _keep(self, tensor: Tensor, known: Known) -> None:
-        if known.tensor is None:
+        if known.tensor() is None:
             key = known.tensor = _Key(tensor, _forget)
             key.number, key.table = id(tensor), self._table
             self._known[key.number] = known
@@ -149,7 +154,7 @@ class KnownTensors:
     def of(self, tensor: Tensor) -> Known:
         """What is known of a tensor; of one that nothing is known of, where it lies."""
         known = self._known.get(id(tensor))
-        if known is not None and known.tensor is not None and known.tensor() is tensor:
+        if known is not None and known.tensor() is tensor:
             return known
         places, home = self._copier.places, self._homes.of(tensor)
         if home is None:
@@ -162,25 +167,34 @@ class KnownTensors:
         for tensor in given:
             self.of(tensor).need()
 
-    def brought(self, arguments: Any, at: int, copied: list[Brought]) -> Any:
-        """Arguments in a place; copies that were made for it are added to `copied`."""
+    def brought(self, given: Given, which: Iterable[int | str], at: int, copied: list[Brought]) -> Given:
+        """Arguments in a place, `which` of them are looked at; copies that were made for it are added to `copied`."""
+        args, kwargs = list(given[0]), dict(given[1])
+        argument: int | str = 0
 
         def put(tensor: Tensor) -> Tensor:
             there = self.at(tensor, at)
             if there is not tensor:
-                copied.append(Brought(tensor, there, version_of(there)))
+                copied.append(Brought(argument, tensor, there, version_of(there)))
             return there
 
-        return mapped(arguments, put)
+        for argument in which:
+            if isinstance(argument, str):
+                kwargs[argument] = mapped(kwargs[argument], put)
+            else:
+                args[argument] = mapped(args[argument], put)
+        return tuple(args), kwargs
 
     def shows(self, copied: Iterable[Brought], out: Any) -> bool:
         """Whether what a call returns shows a copy that was made for it."""
-        memory = {memory_of(each.there) for each in copied}
+        memory = [memory_of(each.there) for each in copied]
+        if isinstance(out, Tensor):
+            return memory_of(out) in memory
         return any(memory_of(tensor) in memory for tensor in tensors_of(out))
 
     def write_back(self, copied: Iterable[Brought], at: int) -> None:
         """Where a call has changed the copy of a tensor, which neither its name nor its arguments said: change that."""
-        for original, there, version in copied:
+        for _, original, there, version in copied:
             if version_of(there) == version:
                 continue
             known, back = self.of(original), there
@@ -205,21 +219,24 @@ class KnownTensors:
 
     def note_write(self, changed: Tensor) -> None:
         """Note that a call has changed a tensor, and all that show the same memory."""
-        self._writes[memory_of(changed)] += 1
+        if self._writes and (memory := memory_of(changed)) in self._writes:
+            self._writes[memory] += 1
 
     def _state(self, tensor: Tensor) -> _State:
-        """What no copy of the tensor has that was made before it has changed.
+        """What no copy of the tensor has that was made before it has changed, or has got other memory (`Tensor.data`).
 
         PyTorch counts no change in inference mode, nor one of what `Tensor.data` returns.
         """
-        return version_of(tensor), self._writes[memory_of(tensor)] if self._writes else 0
+        memory = memory_of(tensor)
+        return version_of(tensor), memory, self._writes.setdefault(memory, 0)
 
 
 def memory_of(tensor: Tensor) -> int:
     """A number that a tensor and its views have in common; another one for each that has no memory of its own."""
-    if tensor.is_sparse or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if tensor.is_sparse or is_functorch_wrapped_tensor(tensor):
         return -id(tensor)
-    return int(tensor.untyped_storage()._cdata)
+    memory: int = tensor.untyped_storage()._cdata
+    return memory
 
 
 def _shows(view: View, tensor: Tensor) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, Copy
-from envs.placed_models.decisions import Decisions
+from envs.placed_models.decisions import Decision, Decisions
 from envs.placed_models.placed_calls import PlacedCalls
 from envs.placed_models.places import DeviceLike, Places, given_devices
 from envs.placed_models.recomputation import Resume, remembered_regions
@@ -35,7 +34,16 @@ Model = TypeVar("Model", bound=nn.Module)
 # One forward pass, or recomputation, at a time: while one runs, autograd functions and checkpoints are seen by it. On
 # several GPUs autograd computes again from one thread each.
 _RUNNING = threading.RLock()
-_active = threading.local()
+
+
+class _Active(threading.local):
+    """The models that run in a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.forwards: list[PlacedForward] = []
+
+
+_active = _Active()
 
 
 class UnknownCallWarning(UserWarning):
@@ -82,7 +90,7 @@ class CalledAlone:
 
     def __call__(self, part: nn.Module, _: object) -> None:
         """What PyTorch calls before it runs the part."""
-        if self._said or _entered():
+        if self._said or _active.forwards:
             return
         self._said.add(self._path)
         warnings.warn(
@@ -96,7 +104,10 @@ class CalledAlone:
 
 @contextmanager
 def counted_copies(model: nn.Module) -> Iterator[list[Copy]]:
-    """The copies that a model which is run by a plan makes inside: its forward pass, and the backward pass after it."""
+    """The copies that a model which is run by a plan makes inside: its forward pass, and the backward pass after it.
+
+    Gradients of a forward pass that was outside are copied by autograd, and not counted.
+    """
     forward = vars(model).get("forward")
     if not isinstance(forward, PlacedForward):
         raise InputError("this model is not run by a plan, so that it makes no copies; give what parallelize returned")
@@ -123,9 +134,9 @@ class PlacedForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns."""
-        if self in _entered():  # the model calls itself
+        if self in _active.forwards:  # the model calls itself
             return self._forward(*args, **kwargs)
-        with self._running("", Counter(), self._decisions) as calls:
+        with self._running("", self._decisions.start) as calls:
             returned = self._forward(*args, **kwargs)
         returned = calls.outputs(returned)
         self.copier.settle_all()
@@ -150,24 +161,25 @@ class PlacedForward:
         return copied
 
     @contextmanager
-    def _running(self, begun: str, made: Counter[tuple[str, str]], decisions: Decisions) -> Iterator[PlacedCalls]:
-        """Inside, the model's calls run by the plan, from a place in its code on: a path, and the calls made so far."""
+    def _running(self, begun: str, start: Callable[[], Decision]) -> Iterator[PlacedCalls]:
+        """Inside, the model's calls run by the plan, from a path and a decision in its code on."""
         with _RUNNING:
-            path = ModulePath(self._model, begun)
-            calls = PlacedCalls(path, self._placement, self.copier, self._homes, decisions, defers=self._defers)
-            calls.made.update(made)
+            path, decisions = ModulePath(self._model, begun), self._decisions
+            calls = PlacedCalls(
+                path, self._placement, self.copier, self._homes, decisions, start(), defers=self._defers
+            )
 
             def resume() -> Resume:
-                here, so_far = path(), calls.so_far
-                return lambda: self._running(here, so_far, Decisions())
+                here, last = path(), calls.last
+                return lambda: self._running(here, partial(decisions.start_again, here, last))
 
-            _entered().append(self)
+            _active.forwards.append(self)
             try:
                 with remembered_regions(resume, self.copier.places.devices), calls:
                     yield calls
             finally:
                 self.copier.settle_all()
-                _entered().pop()
+                _active.forwards.pop()
 
     def _name(self, unknown: Mapping[Call, int]) -> None:
         """Warn of unknown calls, each once."""
@@ -191,14 +203,6 @@ def _hide_from_compilers() -> None:
     reason = "a model that is run by a plan is not compiled: compile its parts, before it is given to parallelize"
     hidden = torch.compiler.disable(PlacedForward.__call__, reason=reason)  # type: ignore[no-untyped-call]
     PlacedForward.__call__ = hidden  # type: ignore[method-assign]
-
-
-def _entered() -> list[PlacedForward]:
-    """The models that run in this thread, the innermost last."""
-    if not hasattr(_active, "forwards"):
-        _active.forwards = []
-    forwards: list[PlacedForward] = _active.forwards
-    return forwards
 
 
 def _check_model(model: nn.Module, graph: OpGraph) -> None:

@@ -22,8 +22,7 @@ same. Where they no longer are, what was left out until there is noted, and the 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import ref
 
@@ -31,9 +30,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn.modules._functions import BackwardHookFunction
+from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_map_only
 
-from envs.placed_models.arguments import guard_of, tensors_of
+from envs.placed_models.arguments import Given, guard_of, tensors_of
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, CopyOf
 from envs.placed_models.decisions import Decision, Decisions, Made
@@ -54,8 +54,6 @@ _MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 _OF_THE_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
 
 
-Given = tuple[tuple[Any, ...], dict[str, Any]]  # to a call: its arguments
-
 # Decisions about calls that were repeated without a note, what these returned, and what they changed.
 _LeftOut = list[tuple[Decision, "ref[Tensor] | list[ref[Tensor]]", "ref[Tensor] | None"]]
 
@@ -70,23 +68,19 @@ class PlacedCalls(FunctionCalls):
         copier: Copier,
         homes: WeightHomes,
         decisions: Decisions,
+        start: Decision,
         *,
         defers: bool,
     ) -> None:
-        """`defers`: gradients of weights wait."""
+        """`start` comes before the first call; `defers`: gradients of weights wait."""
         super().__init__(path)
         self.unknown: dict[Call, int] = {}  # calls that the plan does not know -> where they ran
         self._placement, self._copier, self._defers = placement, copier, defers
         self._of_function: int | None = None  # the place of the autograd function that runs, if all of it has one
         self._tensors = KnownTensors(homes, copier)
-        self._decisions, self._last = decisions, decisions.start()
+        self._decisions, self.last = decisions, start  # about the last call so far
         self._repeats = True  # the calls are those of a pass before; otherwise all is noted
         self._left_out: _LeftOut = []
-
-    @property
-    def so_far(self) -> Counter[tuple[str, str]]:
-        """How many calls there were, by module and function."""
-        return self.made + self._last.made_before if self._repeats else self.made.copy()
 
     # ---- a call ----------------------------------------------------------------------------------------------
 
@@ -104,7 +98,7 @@ class PlacedCalls(FunctionCalls):
         if decision.is_needed:
             self._note_again(decision, None, out, func, args, kwargs)
         elif decision.made:
-            self._left_out.append((decision, ref(out) if isinstance(out, Tensor) else _references(out), None))
+            self._left_out.append((decision, _references(out), None))
         return out
 
     def named(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -114,50 +108,62 @@ class PlacedCalls(FunctionCalls):
 
     def _next(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
         """The decision about the next call, which is new unless the same calls have been made before."""
-        guard, last = guard_of(args, kwargs), self._last
+        guard, last = guard_of(args, kwargs), self.last
         if self._repeats:
             for each in last.after:
                 is_same = each.function == function and each.guard == guard
                 if is_same and (each.options is None or each.options == _options(function, args, kwargs)):
-                    self._last = each
+                    self.last = each
                     return each
             self._note_left_out()
         call = super().named(function, args, kwargs)
         new = Decision(call, function, guard, _options(function, args, kwargs))
-        self._last = self._decisions.add(new, after=last)
+        self.last = self._decisions.add(new, after=last)
         return new
 
     def _run(
         self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """What a call returns for which tensors are copied, or changed, or that is decided about now."""
-        if function in _OF_THE_GRAPH:
-            return function(*args, **kwargs)
         given, copied, is_repeated = (args, kwargs), list[Brought](), decision.repeats
         if is_repeated:
             changed = args[0] if decision.changes else None
+        elif function in _OF_THE_GRAPH:
+            return function(*args, **kwargs)
         else:
             changed = self._decide(decision, function, args, kwargs)
-        if decision.brings:
-            args, kwargs = self._tensors.brought(given, decision.place, copied)
-        if is_repeated and not (decision.changes or decision.writes):
-            out = self._called(decision, function, args, kwargs)
+        if decision.moved:
+            args, kwargs = self._tensors.brought(given, decision.moved, decision.place, copied)
+        if self._copier.side is not None:
+            out = self._settled(decision, function, args, kwargs)
         else:
-            self._copier.settle(decision.place)
-            versions = [version_of(tensor) for tensor in tensors_of((args, kwargs))]
             out = self._called(decision, function, args, kwargs)
-            decision.writes = versions != [version_of(tensor) for tensor in tensors_of((args, kwargs))]
         if copied and self._tensors.shows(copied, out):  # a view stays with what it shows, so as to change with it
             args, kwargs = given
             out, copied, is_repeated = function(*args, **kwargs), [], False
-        self._tensors.write_back(copied, decision.place)
+        if copied:
+            self._tensors.write_back(copied, decision.place)
         if changed is not None:
             self._tensors.note_write(changed)
         if is_repeated:
             self._note_again(decision, changed, out, function, args, kwargs)
         else:
             made = self._note(decision, changed, out, function, args, kwargs)
-            self._settle(decision, made, given, changed, has_copied=copied != [])
+            self._settle(decision, made, given, changed, copied)
+        return out
+
+    def _settled(
+        self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What the function returns, before which what leaves in side streams has been read, if it may change that."""
+        if decision.repeats and not (decision.changes or decision.writes):
+            return self._called(decision, function, args, kwargs)
+        self._copier.settle(decision.place)
+        if decision.repeats:
+            return self._called(decision, function, args, kwargs)
+        versions = [version_of(tensor) for tensor in tensors_of((args, kwargs))]
+        out = self._called(decision, function, args, kwargs)
+        decision.writes = versions != [version_of(tensor) for tensor in tensors_of((args, kwargs))]
         return out
 
     def _called(
@@ -166,7 +172,7 @@ class PlacedCalls(FunctionCalls):
         """What the function returns, of arguments that are where it runs."""
         if decision.tells:
             device = self._copier.places.devices[decision.place]
-            if _is_new(function) or kwargs.get("device") is not None:
+            if decision.has_device:
                 return function(*args, **kwargs | {"device": device})
             with device:
                 return function(*args, **kwargs)
@@ -186,8 +192,9 @@ class PlacedCalls(FunctionCalls):
         makes_new = is_planned and _is_new(function)
         names_device = is_planned and kwargs.get("device") is not None
         decision.place, decision.is_planned, decision.changes = place, is_planned, changed is not None
-        decision.brings = place != EVERYWHERE and given != [] and not makes_new
+        decision.moved = (*range(len(args)), *kwargs) if place != EVERYWHERE and given and not makes_new else ()
         decision.tells = place != EVERYWHERE and (makes_new or names_device or not given)
+        decision.has_device = makes_new or names_device or function in _device_constructors()
         return changed
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -198,7 +205,7 @@ class PlacedCalls(FunctionCalls):
         with torch._C.DisableTorchFunction():
             self._tensors.need(given)
             if is_moved:
-                args, kwargs = self._tensors.brought((args, kwargs), at, copied)
+                args, kwargs = self._tensors.brought((args, kwargs), (*range(len(args)), *kwargs), at, copied)
         self._copier.settle(at)
         self._of_function = at if is_moved else None
         out = super().apply(call, function, args, kwargs)
@@ -262,11 +269,11 @@ class PlacedCalls(FunctionCalls):
         return made
 
     def _settle(
-        self, decision: Decision, made: list[Made], given: Given, changed: Tensor | None, *, has_copied: bool
+        self, decision: Decision, made: list[Made], given: Given, changed: Tensor | None, copied: Iterable[Brought]
     ) -> None:
         """Let a call be repeated, if what it changes is its first argument or nothing."""
         if self.within is None and (changed is None or changed is given[0][0]):
-            decision.settle(made, brings=has_copied)
+            decision.settle(made, (each.argument for each in copied))
         else:
             self._tensors.need(tensors_of(given))
 
@@ -301,7 +308,7 @@ class PlacedCalls(FunctionCalls):
                 tensor = _alive(each)
                 if tensor is not None and tensor not in self._tensors:
                     self._tensors.note(made, tensor, decision)
-        self.made.update(self._last.made_before)
+        self.made.update(self.last.made_before)
         self._repeats, self._left_out = False, []
 
     # ---- the end ---------------------------------------------------------------------------------------------
@@ -337,9 +344,9 @@ def _options(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return None if device is None else (device,)
 
 
-def _references(out: Any) -> list[ref[Tensor]]:
+def _references(out: Any) -> ref[Tensor] | list[ref[Tensor]]:
     """To the tensors that a call returns."""
-    return [ref(tensor) for tensor in tensors_of(out)]
+    return ref(out) if isinstance(out, Tensor) else [ref(tensor) for tensor in tensors_of(out)]
 
 
 def _alive(tensor: ref[Tensor] | None) -> Tensor | None:

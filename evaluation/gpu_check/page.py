@@ -18,7 +18,8 @@ ABOUT = {  # part -> what its table shows
     "What has no prediction is no op of the graph: a view, a copy, or a part of another op.",
     "host": "Models so small that the device waits for Python: microseconds of the processor for a call in the forward "
     "pass, and for an op in the backward pass, without a plan, on one device, and with half of the ops on each of two, "
-    "for which that one stands. The ways take turns, and the least of the times counts.",
+    "for which that one stands. The ways take turns, and the least of the times counts. `empty mode` is what a "
+    "mode that does nothing takes: no less is over plain.",
     "copies": "Copies between the memories of the processor and of the device.",
     "placements": "Placements on the device and the processor, run by `parallelize`, with times measured on both. "
     "`simulated` is the plan's step, `issued` the same in PyTorch's order. Losses are compared over five steps.",

@@ -3,9 +3,12 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.overrides import BaseTorchFunctionMode
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from envs.costs.costs import costs_of, timed
@@ -117,7 +120,8 @@ def _kind(name: str) -> str:
 def host(card: Card) -> Iterator[Row]:
     """Microseconds of the processor for a call, and for an op of the backward pass, of models so small that it counts.
 
-    A call is what PyTorch shows to a mode: views are calls, too. `copies` are those of both passes.
+    A call is what PyTorch shows to a mode: views are calls, too. `copies` are those of both passes. A mode that does
+    nothing is the least that whatever sees calls from Python takes.
     """
     for model, spec in TINY.items():
         graph = load_graph(spec)
@@ -137,7 +141,7 @@ def host(card: Card) -> Iterator[Row]:
         with FunctionCalls(str) as seen:
             plain.module(*plain.args, **plain.kwargs)
         calls = seen.made.total()
-        forward = card.host_seconds([each.loss for each in trainings.values()])
+        forward = card.host_seconds([*(each.loss for each in trainings.values()), partial(_seen, plain)])
         both = card.host_seconds([each.step for each in trainings.values()])
         for number, (way, training) in enumerate(trainings.items()):
             row: Row = {"model": model, "way": way, "calls": calls, "copies": 0}
@@ -148,5 +152,12 @@ def host(card: Card) -> Iterator[Row]:
             yield row | {
                 "forward_us_per_call": 1e6 * forward[number] / calls,
                 "over_plain_us_per_call": 1e6 * (forward[number] - forward[0]) / calls,
+                "empty_mode_us_per_call": 1e6 * (forward[-1] - forward[0]) / calls,
                 "backward_us_per_op": 1e6 * (both[number] - forward[number]) / gradients,
             }
+
+
+def _seen(training: CardTraining) -> Tensor:
+    """The loss, computed in a mode that does nothing."""
+    with BaseTorchFunctionMode():
+        return training.loss()

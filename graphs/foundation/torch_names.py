@@ -21,7 +21,6 @@ NAMES = {
         "torch._C._FunctionBase._set_sequence_nr",
         "torch._C._are_functorch_transforms_active",
         "torch._C._current_graph_task_id",
-        "torch._C._functorch.is_functorch_wrapped_tensor",
         "torch.Tensor._version",
         "torch.UntypedStorage._cdata",
         "torch.autograd.Variable._execution_engine.queue_callback",

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.parallel import run_by_plan
@@ -102,6 +103,19 @@ class Experts(nn.Module):
             mixed = mixed + share[:, number, None] * expert(x)
         logits: Tensor = self.head(mixed)
         return logits
+
+
+class Checkpointed(nn.Module):
+    """Four regions that are computed again in the backward pass, in both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.regions = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, region in enumerate(self.regions):
+            x = checkpoint(region, x, use_reentrant=number % 2 == 1) + x
+        return x
 
 
 def _rows(batch: int, random: torch.Generator) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.utils.checkpoint import checkpoint
 
 from envs.placed_models import parallel
 from envs.placed_models.call_placement import CallPlacement, on_calls
@@ -26,7 +25,7 @@ from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
-from tests.envs.placed_models.models import MODELS, Run, loss_of, random_run
+from tests.envs.placed_models.models import MODELS, Checkpointed, Run, loss_of, random_run
 from tests.envs.placed_models.streams_recorder import RecordedStreams, Recorder
 
 DEVICES, STEPS = 3, 3
@@ -81,19 +80,6 @@ def test_all_that_is_given_to_streams_is_in_order(name: str, defer: bool, monkey
     assert recorder.copies > STEPS
     plain = random_run(name, 0, devices=DEVICES)
     assert losses == pytest.approx(steps(plain, Recorder(DEVICES)), rel=1e-5)
-
-
-class Checkpointed(nn.Module):
-    """Four regions that are computed again in the backward pass, in both ways."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.regions = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for number, region in enumerate(self.regions):
-            x = checkpoint(region, x, use_reentrant=number % 2 == 1) + x
-        return x
 
 
 @pytest.mark.parametrize("seed", range(2))
