@@ -9,8 +9,9 @@ UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
 	human_expert,single_device,round_robin,gpipe:micro_batches=1,pipedream,max_load_dp
 
-# the name of the GPU in the catalogue, for gpu-check
-KIND ?= h100
+# for gpu-check: the device, cuda:0 or cpu, and its name in the catalogue
+DEVICE ?= cuda:0
+KIND ?= $(if $(filter cpu,$(DEVICE)),server-cpu,h100)
 # several GPUs for gpu-check, as in cuda:0,cuda:1
 DEVICES ?=
 DATA ?=  # a folder of measured profiles, for studies
@@ -64,8 +65,9 @@ bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json
 
 gpu-check: setup  ## on a machine with a GPU, minutes: kernels, steps, memory, copies, placements, measured and predicted
-	$(BIN)/python -m evaluation.gpu_check --kind $(KIND) $(if $(DEVICES),--devices $(DEVICES)) --out runs/gpu_check.json
-	$(BIN)/python -m evaluation.gpu_check.page runs/gpu_check.json runs/gpu_check.md
+	$(BIN)/python -m evaluation.gpu_check --device $(DEVICE) --kind $(KIND) $(if $(filter cpu,$(DEVICE)),--small) \
+		$(if $(DEVICES),--devices $(DEVICES)) --out runs/gpu_check.json; code=$$?; \
+		$(BIN)/python -m evaluation.gpu_check.page runs/gpu_check.json runs/gpu_check.md && exit $$code
 
 graphs: setup  ## capture every configuration that papers name, in full
 	$(BIN)/python -m evaluation.reporting.published_models

@@ -12,12 +12,16 @@ from envs.costs.costs import timed
 from envs.costs.profile_file import load_profile
 from envs.placed_models.call_placement import on_calls
 from envs.plans.plan import Plan
+from envs.running.measured_run import RunSteps, run_plan
 from envs.running.measuring.copy_speeds import SIZES
 from envs.running.measuring.copy_speeds import copies as copy_times
+from envs.running.processes import Workers
+from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
 from evaluation.commands.graph_verbs import place, profile
 from evaluation.commands.process_run import run
 from evaluation.commands.running import parallelize
+from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
 from graphs.cluster import Cluster
 from graphs.files.load import load_graph
@@ -26,6 +30,8 @@ from graphs.problem import Problem
 from graphs.runtime import runtime_of
 
 PLACED = ("transformer", "rnnlm")  # of the small models
+STEPS = 8  # of a plan that is run
+LIMIT = 120  # seconds for them, and for the model's own first step
 
 
 def copies(card: Card) -> Iterator[Row]:
@@ -131,39 +137,45 @@ def _difference(plain: CardTraining, placed: CardTraining, count: int = 5) -> fl
 
 
 def processes(card: Card) -> Iterator[Row]:
-    """`profile --in-step`, and `run` with a process on each device: equal to the model or not, and predicted times.
+    """`profile --in-step`, and plans run by a process on each device: equal to the model or not, and predicted times.
 
     On several devices also `run --in-one-process`, where gradients of weights wait or do not.
     """
+    spec = SMALL["transformer"]
     with tempfile.TemporaryDirectory() as folder:
         profiled = Path(folder) / "step.profile.json"
-        profile(SMALL["transformer"], out=profiled, in_step=True, repeats=8, device=str(card.device))
-        yield _run("single_device", card.cluster(), [str(card.device)], cost_model=f"profiled:file={profiled}")
+        profile(spec, out=profiled, in_step=True, repeats=8, device=str(card.device))
+        placed = place(spec, cluster=card.cluster(), placer="single_device", cost_model=f"profiled:file={profiled}")
+    with Workers([str(card.device)]) as workers:
+        yield _by_processes(placed, workers)
     if len(card.devices) > 1:
         cluster = card.cluster(len(card.devices))
-        for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
-            yield _run(placer, cluster, list(card.devices))
+        with Workers(card.devices) as workers:
+            for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
+                yield _by_processes(place(spec, cluster=cluster, placer=placer, budget=100), workers)
         for defer in ("false", "true"):
             loop = runtime_of("parallelize" if card.is_gpu else "parallelize:host=none")
             way = loop.with_knobs(defer=defer).name
-            yield _run("annealing", cluster, list(card.devices), runtime=way, in_one_process=True)
+            placed = place(spec, cluster=cluster, placer="annealing", budget=100, runtime=way)
+            done = run(
+                spec, placed.result, cluster=cluster, devices=list(card.devices), steps=STEPS, runtime=way,
+                in_one_process=True,
+            )  # fmt: skip
+            yield _ran(placed, done.run)
 
 
-def _run(
-    placer: str, cluster: Cluster | str, devices: list[str], *,
-    cost_model: str = "auto", runtime: str = "auto", in_one_process: bool = False,
-) -> Row:  # fmt: skip
-    spec = SMALL["transformer"]
-    placed = place(spec, cluster=cluster, placer=placer, budget=100, cost_model=cost_model, runtime=runtime)
-    done = run(
-        spec, placed.result, cluster=cluster, devices=devices, steps=8, cost_model=cost_model, runtime=runtime,
-        in_one_process=in_one_process, limit=60,
-    )  # fmt: skip
+def _by_processes(placed: SimulatedPlan, workers: Workers) -> Row:
+    """A plan of the small Transformer, run as `placelab run` does by processes that are there already."""
+    training = Training(SMALL["transformer"], STEPS)
+    return _ran(placed, run_plan(workers, training, placed.problem, placed.plan, check=True, limit=LIMIT))
+
+
+def _ran(placed: SimulatedPlan, run: RunSteps) -> Row:
     return {
-        "placer": placer,
+        "placer": placed.result.placer,
         "runtime": placed.problem.runtime.name,
-        "devices": len(devices),
-        "predicted_ms": 1e3 * done.predicted_seconds,
-        "measured_ms": 1e3 * done.measured_seconds,
-        "equal": "yes" if done.run.is_equal else "no",
+        "devices": len(placed.problem.cluster),
+        "predicted_ms": 1e3 * run.predicted.step_seconds,
+        "measured_ms": 1e3 * run.step_seconds,
+        "equal": "yes" if run.is_equal else "no",
     }

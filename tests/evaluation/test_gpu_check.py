@@ -8,6 +8,7 @@ import torch
 
 from evaluation.gpu_check.__main__ import PARTS, Check, main, measured
 from evaluation.gpu_check.card import MODELS, Card
+from evaluation.gpu_check.page import main as write_page
 from evaluation.gpu_check.page import page
 from evaluation.gpu_check.steps import COST_MODELS, GIB, WAYS, predicted
 from graphs.foundation.errors import InputError
@@ -27,6 +28,13 @@ def test_every_part_measures_something(tmp_path: Path) -> None:
     assert all(row["loss_differs"] < 1e-6 for part in ("placements", "one_card_twice") for row in check.rows[part])  # type: ignore[operator]
     assert all(row["aside_differs"] < 1e-6 for row in check.rows["one_card_twice"])  # type: ignore[operator]
     assert all(row["equal"] == "yes" for row in check.rows["processes"])
+    target = tmp_path / "check.md"
+    write_page(out, target)
+    text = target.read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        f"## {part.replace('_', ' ').capitalize()}" for part in PARTS
+    ]
+    assert "ended early" not in text
 
 
 def test_a_part_that_fails_ends_alone_and_the_page_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
