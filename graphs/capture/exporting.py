@@ -185,9 +185,10 @@ def _own_code_runs_eagerly() -> Iterator[None]:
     bound = [
         (module, name, value)
         for module in list(sys.modules.values())
+        # asked first: all modules together have hundreds of thousands of names
+        if module is torch.compiler or _is_users_module(module)
         for name, value in list(getattr(module, "__dict__", {}).items())
-        # of all names of all modules: `id` and `in` take several times as long
-        if (value is one or value is two or value is three) and (module is torch.compiler or _is_users_module(module))
+        if value is one or value is two or value is three
     ]
     for module, name, question in bound:
         setattr(module, name, asked(question))
