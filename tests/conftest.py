@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -42,11 +42,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays: garbage is looked for more seldom, and not among all those objects."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: garbage is not looked for meanwhile, and seldom among all those objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000)
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,8 +44,8 @@ class Balanced(HTMLParser):
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run folder, and a plan of as many ops as a test asks for, else 200."""
-    return made(tmp_path, monkeypatch, getattr(request, "param", 200))
+    """A run folder, and a plan of as many ops and devices as a test asks for, else few: a chart of many is slow."""
+    return made(tmp_path, monkeypatch, *getattr(request, "param", (20, 1)))
 
 
 class Reported(NamedTuple):
@@ -59,12 +59,12 @@ class Reported(NamedTuple):
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
     """For tests that only read."""
     with pytest.MonkeyPatch.context() as patch:
-        run = made(tmp_path_factory.mktemp("reported"), patch, 200)
+        run = made(tmp_path_factory.mktemp("reported"), patch, 200, 8)
         yield Reported(run, report(run))
 
 
-def made(parent: Path, patch: pytest.MonkeyPatch, ops: int) -> Path:
-    """A run folder with everything in it, and a plan of a graph of `ops`."""
+def made(parent: Path, patch: pytest.MonkeyPatch, ops: int, devices: int) -> Path:
+    """A run folder with everything in it, and a plan of a graph of `ops` for these devices."""
     folder = parent / "demo"
     (folder / "finetune").mkdir(parents=True)
     (folder / "config.toml").write_text('placer = "gdp"\n')
@@ -80,8 +80,8 @@ def made(parent: Path, patch: pytest.MonkeyPatch, ops: int) -> Path:
     write_document(content, folder / "finetune" / "evaluation.json")
     cut_off = '{"simulations": 1, "best_seconds": 2.0}\n{"simulations": 17, "best_sec'
     (folder / "finetune" / "metrics.jsonl").write_text(cut_off)
-    problem = Problem(random_graph(ops, seed=0), toy_cluster(8, memory=1e9))
-    placement = np.random.default_rng(0).integers(0, 8, problem.graph.num_units)
+    problem = Problem(random_graph(ops, seed=0), toy_cluster(devices, memory=1e9))
+    placement = np.random.default_rng(0).integers(0, devices, problem.graph.num_units)
     result = PlacerResult.of_units(problem, placement, "random", seed=0)
     save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
     spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
@@ -161,7 +161,7 @@ def test_validation_says_which_weights_were_kept(run: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("run", [4000], indirect=True)
+@pytest.mark.parametrize("run", [(4000, 8)], indirect=True)
 def test_the_report_is_one_small_file(run: Path) -> None:
     page = report(run)
     assert len(page.encode()) < 2e6

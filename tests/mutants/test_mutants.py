@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.called import Called
 from tests.mutants.imports import PROJECT
 from tests.mutants.mutants import Mutant, drawn
@@ -26,6 +28,13 @@ from graphs.middle import middle
 def test_middle():
     assert middle([3, 1, 5, 2, 4]) == 3
 """
+
+
+@pytest.fixture(autouse=True)
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing the plug-ins of all installed packages takes most of the time of a process with one small test."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
 
 
 def project(folder: Path) -> Path:
