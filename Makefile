@@ -72,9 +72,9 @@ gpu-check: setup  ## on a machine with a GPU, minutes: kernels, steps, memory, c
 graphs: setup  ## capture every configuration that papers name, in full
 	$(BIN)/python -m evaluation.reporting.published_models
 
-rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulations each; run again, it resumes
+rivals: setup  ## every placer on GDP's and Placeto's problems, 2,000 simulations each; run again, it resumes
 	mkdir -p runs
-	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
+	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 2000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
 study: setup  ## the released policy, kinds of plans, planners, splits: hours; resumes if stopped
