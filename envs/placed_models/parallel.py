@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache, partial
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -133,7 +134,12 @@ class PlacedForward:
         self._named: set[Call] = set()  # the unknown calls that a warning has named
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns."""
+        """What the model returns. Raises InputError if it is called by `torch.export`."""
+        if torch.compiler.is_exporting():
+            raise InputError(
+                "a model that is run by a plan is not exported, for its program would have the plan's copies in it; "
+                "export the model before it is given to parallelize"
+            )
         if self in _active.forwards:  # the model calls itself
             return self._forward(*args, **kwargs)
         with self._running("", self._decisions.start) as calls:
@@ -146,6 +152,10 @@ class PlacedForward:
     @property
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self._forward)
+
+    @property
+    def __code__(self) -> CodeType:
+        return self._forward.__code__  # of which torch.export takes the name
 
     @property
     def _forward(self) -> Callable[..., Any]:
@@ -169,7 +179,9 @@ class PlacedForward:
                 path, self._placement, self.copier, self._homes, decisions, start(), defers=self._defers
             )
 
-            def resume() -> Resume:
+            def resume() -> Resume | None:
+                if not _active.forwards:
+                    return None
                 here, last = path(), calls.last
                 return lambda: self._running(here, partial(decisions.start_again, here, last))
 

@@ -6,7 +6,8 @@ and enters the mode again from there.
 So does what it draws at random, on whatever device the plan has that: torch.utils.checkpoint keeps the generators of
 the processor and of the devices on which the region's arguments are.
 
-torch.utils.checkpoint has no hook for this. Two of its own names are replaced as long as a forward pass runs.
+torch.utils.checkpoint has no hook for this. Two of its own names are replaced as long as a forward pass runs. What
+other threads compute meanwhile is not of the model, and left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +25,11 @@ Resume = Callable[[], AbstractContextManager[object]]
 
 
 @contextmanager
-def remembered_regions(resume: Callable[[], Resume], devices: Sequence[torch.device]) -> Iterator[None]:
-    """Inside, each region asks `resume` where it is, for what it enters when it is computed again on some devices."""
+def remembered_regions(resume: Callable[[], Resume | None], devices: Sequence[torch.device]) -> Iterator[None]:
+    """Inside, each region asks `resume` where it is, for what it enters when it is computed again on some devices.
+
+    None if the region is not of the model.
+    """
     generator, function = checkpoint._checkpoint_without_reentrant_generator, checkpoint.CheckpointFunction
     remembered = partial(_again, resume, devices)
 
@@ -53,9 +57,14 @@ class _Reentrant:
         return CheckpointFunction.apply(run, keeps_random, *args)  # type: ignore[no-untyped-call]
 
 
-def _again(resume: Callable[[], Resume], devices: Sequence[torch.device], region: Region, keeps_random: bool) -> Region:
+def _again(
+    resume: Callable[[], Resume | None], devices: Sequence[torch.device], region: Region, keeps_random: bool
+) -> Region:
     """The region, as it is called when it is computed again; made where it is called first."""
-    resumed, states = resume(), _random_states(devices) if keeps_random else {}
+    resumed = resume()
+    if resumed is None:
+        return region
+    states = _random_states(devices) if keeps_random else {}
 
     def again(*args: Any, **kwargs: Any) -> Any:
         with resumed(), _drawn_from(states):

@@ -154,6 +154,12 @@ def test_torch_compile_runs_it_as_it_is() -> None:
         torch.compile(run.parallel, backend="eager", fullgraph=True)(**run.batch())
 
 
+def test_torch_export_is_refused_by_one_sentence() -> None:
+    run = random_run("mlp", 0)
+    with pytest.raises(InputError, match=r"^a model that is run by a plan is not exported, .*; export the model bef"):
+        torch.export.export(run.parallel, (), run.batch())
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------------
 
 
