@@ -10,7 +10,7 @@ Examples = TypeVar("Examples")
 THOROUGH = "thorough"
 
 # no deadline: a first example may compile what it needs
-settings.register_profile("brief", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("brief", deadline=None, max_examples=15, derandomize=True)
 settings.register_profile(THOROUGH, deadline=None)
 
 

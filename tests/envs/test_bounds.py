@@ -20,7 +20,7 @@ from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import planned
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
-brief = settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(max_examples=examples(100, 15), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_a_chain_takes_its_length_and_its_launches() -> None:

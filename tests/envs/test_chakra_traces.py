@@ -85,7 +85,7 @@ def replayed(nodes: Nodes) -> dict[tuple[int, int], float]:
     return {key: end(key) for key in nodes}
 
 
-@settings(max_examples=examples(40, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_traces_hold_the_whole_step_and_can_be_replayed(case: tuple[Problem, Plan]) -> None:
     timeline = simulate(*case)

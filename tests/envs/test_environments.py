@@ -23,6 +23,7 @@ from graphs.cluster import GIB, Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,7 +257,7 @@ def test_memory_above_the_threshold_is_paid_for_and_clipped() -> None:
 
 
 @given(seed=st.integers(0, 1000), size=st.integers(1, 12), memory=st.sampled_from([3.0, 20.0, 1e4]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 def test_improvements_and_the_terminal_reward_tell_the_same(seed: int, size: int, memory: float) -> None:
     problem = Problem(random_graph(size, seed), toy_cluster(3, memory=memory))
     knobs: dict[str, Any] = {"penalty_per_gb": 1e9, "longest_seconds": 1e6}

@@ -80,7 +80,7 @@ def test_only_the_pairs_that_are_free_are() -> None:
     assert step(star, cluster, [0, 1, 2, 2]).start.tolist() == [0, 3, 5, 6]
 
 
-@settings(max_examples=examples(300, 60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300, 30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(messages=False))
 def test_an_op_starts_by_the_recurrence_of_list_scheduling(case: Case) -> None:
     cluster = case.problem.cluster.with_free_links()

@@ -53,7 +53,7 @@ def test_of_a_pipeline_it_lasts_as_long_as_the_step() -> None:
     assert length == timeline.step_seconds
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_a_critical_path_goes_forward_in_time_and_ends_with_the_step(case: Case) -> None:
     timeline = Simulator(case.problem, order=case.order).timeline(case.placements[0])

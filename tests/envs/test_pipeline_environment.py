@@ -28,6 +28,7 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import step_graphs
 from tests.oracle.strategies import clusters
@@ -153,7 +154,7 @@ def test_the_reward_is_what_the_engine_says_of_the_plan(seed: int, problems: lis
 
 
 @given(graph=step_graphs(most_ops=6), cluster=clusters(3), seed=st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 def test_random_episodes_over_random_steps_make_plans_that_run(graph: Any, cluster: Any, seed: int) -> None:
     problem = Problem(graph[0], cluster, "sgd", op_seconds=np.repeat(graph[0].flops[:, None], 3, axis=1))
     env = PipelinePlanEnv(problem, layers=4, grain="ops")
@@ -229,7 +230,7 @@ def test_masks_leave_out_what_has_no_room_for_weights() -> None:
 
 
 @given(seed=st.integers(0, 300), memory=st.sampled_from([30.0, 60.0, 120.0]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 def test_no_plan_that_fits_needs_what_a_mask_leaves_out(seed: int, memory: float) -> None:
     problem = Problem(random_graph(9, seed), toy_cluster(3, memory=memory))  # ops share weights
     env = PipelinePlanEnv(problem, layers=5, grain="ops")

@@ -22,7 +22,7 @@ from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     problem = Problem(case.problem.graph, case.problem.cluster, op_seconds=case.op_seconds)
@@ -46,7 +46,7 @@ def test_without_noise_every_draw_is_the_step_of_a_loop_which_sends_sums_of_grad
     assert robustness(problem, plan, draws=4).worst_seconds > found.step_seconds
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: tuple[Problem, Plan]) -> None:
     problem, plan = case
@@ -57,7 +57,7 @@ def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: tu
     assert found.by_fifo == (None if plan.order == FIFO else by_fifo)
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_whole_plan_meets_the_factors_of_the_placement(case: Case) -> None:
     """In one micro-batch without replicas, all is the same to the bit."""

@@ -141,7 +141,7 @@ def test_a_stream_waits_for_copies_that_were_issued_before() -> None:
     assert shares(timeline) == [{"forward": 11, "transfers": 3}, {"forward": 3, "transfers": 8, "bubble": 3}]
 
 
-@settings(max_examples=examples(200, 40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200, 20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases() | cases(host=True) | cases(streams=True))
 def test_shares_add_up_to_the_step(case: Case) -> None:
     timeline = Simulator(case.problem, order=case.order).timeline(case.placements[0])

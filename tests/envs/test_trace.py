@@ -51,7 +51,7 @@ def test_a_multicast_transfer_is_one_slice() -> None:
     assert sent == [{"from": "gpu:0", "to": ["gpu:1", "gpu:2"], "bytes": 1.0}]
 
 
-@settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_slices_of_a_track_do_not_overlap_and_counters_reach_the_peak(case: Case) -> None:
     simulator = Simulator(case.problem, order=case.order)

@@ -21,6 +21,7 @@ from evaluation.exports.formats import export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.evaluation.row_model import Row
 
 WORDS = torch.zeros(8, 6, dtype=torch.long)
@@ -120,7 +121,7 @@ def test_replicas_are_kept_if_all_stages_have_as_many() -> None:
 @given(
     cuts=st.lists(st.integers(1, 19), min_size=1, max_size=3, unique=True), order=st.sampled_from(["gpipe", "zb_h1"])
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 8), deadline=None)
 def test_stages_that_cut_modules_are_rounded_and_run_forwards(cuts: list[int], order: str) -> None:
     model, problem = row()
     layers = Layers.of(problem, 40)

@@ -25,6 +25,7 @@ from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_groups.whole_modules import WholeModules, tie_modules
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.placed_models.models import Conv, gpt
 from tests.evaluation.row_model import WORDS, Residual, Row, row_on_four
 
@@ -141,7 +142,7 @@ def test_a_plan_of_whole_modules_loses_nothing_and_most_of_the_time_decides() ->
 
 
 @given(devices=st.lists(st.integers(0, 3), min_size=5, max_size=5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 def test_layers_of_all_pieces_are_all_layers(devices: list[int]) -> None:
     model = Row()
     problem = row_on_four()

@@ -80,7 +80,7 @@ def test_an_interval_gets_a_line_of_its_own_before_names_are_broken_further() ->
     ]
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(st.integers(40, 160), st.integers(1, 3), st.integers(3, 6))
 def test_no_line_is_wider_and_no_cell_is_lost(width: int, rows: int, columns: int) -> None:
     lines = shown(width, rows=rows, columns=columns)

@@ -91,7 +91,7 @@ def devices_by_llama_cpp(text: str, layers: int, gpus: int) -> list[str]:
     cluster=st.sampled_from(["p100x3", "p100x4", "cpu_gpu:gpus=2", "cpu_gpu:gpus=3"]),
     places=st.lists(st.integers(0, 3), min_size=8, max_size=8), is_sorted=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 def test_llama_cpp_has_every_layer_where_the_plan_has_it(cluster: str, places: list[int], is_sorted: bool) -> None:
     model, problem = Row(), row_on_four()
     problem = replace(problem, cluster=load_cluster(cluster), op_seconds=None)

@@ -28,7 +28,7 @@ from tests.evaluation.some_records import to_text
 from tests.oracle.toys import toy_cluster, toy_graph
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_the_parts_of_a_devices_memory_are_all_of_it(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

@@ -29,7 +29,7 @@ def cells_of(summary: StepSummary) -> list[str]:
     return [cell for _, rows in tables for row in rows for cell in row]
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_its_parts_add_up_to_what_the_timeline_holds(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

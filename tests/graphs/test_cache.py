@@ -120,7 +120,7 @@ def test_the_second_time_nothing_is_captured_and_the_graph_is_the_same(
 
 
 @given(graph=st.integers(1, 8).flatmap(full_graphs))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50, 15))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50, 9))
 def test_every_field_of_a_graph_is_kept(graph: OpGraph) -> None:
     captured(SPEC, lambda: graph, training=True)
     found = kept(SPEC, training=True)

@@ -33,7 +33,7 @@ def the_entry() -> Path:
 
 
 @given(data=st.data())
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100, 25))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100, 15))
 def test_a_damaged_entry_is_none(data: st.DataObject) -> None:
     graph = random_graph(8, 3)
     captured(SPEC, lambda: graph, training=True)

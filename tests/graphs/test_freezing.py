@@ -49,7 +49,7 @@ def forward_graphs(draw: st.DrawFn) -> tuple[OpGraph, int]:
     return graph, draw(st.integers(0, ops - 1))
 
 
-@settings(max_examples=examples(100, 25), deadline=None)
+@settings(max_examples=examples(100, 15), deadline=None)
 @given(forward_graphs())
 def test_what_is_left_is_the_training_step_of_a_model_whose_first_weights_are_none(given: tuple[OpGraph, int]) -> None:
     """The oracle: weights that are not trained are what a training step is made of without them."""

@@ -57,7 +57,7 @@ class Random(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # of a reentrant checkpoint
-@settings(max_examples=examples(40, 15), deadline=None)
+@settings(max_examples=examples(40, 9), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8),
     st.lists(st.integers(0, LAYERS - 1), max_size=2),

@@ -15,8 +15,8 @@ from tests.oracle.oracle import simulate
 from tests.oracle.strategies import Case, cases, check_times
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
-thorough = settings(max_examples=examples(2000, 60), deadline=None, suppress_health_check=list(HealthCheck))
-brief = settings(max_examples=examples(300, 30), deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=examples(2000, 30), deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(max_examples=examples(300, 15), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def simulator_of(case: Case) -> Simulator:

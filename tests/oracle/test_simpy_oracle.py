@@ -12,7 +12,7 @@ from tests.oracle.strategies import Case, cases, check_times
 from tests.oracle.toys import random_graph, toy_cluster
 
 
-@settings(max_examples=examples(500, 60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(500, 30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases() | cases(paced=True))
 def test_the_engine_agrees_with_simpy(case: Case) -> None:
     simulator = Simulator(case.problem, order=case.order)

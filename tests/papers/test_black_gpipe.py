@@ -99,7 +99,7 @@ def least_on(chain: LayerChain, machines: int, memory: float, shared: int) -> fl
     return best
 
 
-@settings(max_examples=examples(80, 20), deadline=None)
+@settings(max_examples=examples(80, 12), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6),
     st.integers(1, 4),

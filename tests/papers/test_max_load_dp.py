@@ -77,7 +77,7 @@ def problems(seed: int, ops: int, devices: int) -> Problem:
     return Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e9), objective=objective_of("max-load"))
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(seed=st.integers(0, 10_000), ops=st.integers(1, 7), devices=st.integers(1, 3))
 def test_no_contiguous_split_is_better(seed: int, ops: int, devices: int) -> None:
     problem = problems(seed, ops, devices)
@@ -103,7 +103,7 @@ def is_contiguous(problem: Problem, placement: tuple[int, ...]) -> bool:
     return False
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(seed=st.integers(0, 10_000), ops=st.integers(1, 12))
 def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
     problem = problems(seed, ops, 3)
@@ -117,7 +117,7 @@ def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
     assert found[0] == pytest.approx(loads.max(), rel=1e-9)
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(seed=st.integers(0, 10_000), ops=st.integers(1, 12))
 def test_transfers_far_longer_than_all_work_leave_a_split(seed: int, ops: int) -> None:
     problem = Problem(random_graph(ops, seed=seed), load_cluster("p100:devices=4"), objective=objective_of("max-load"))

@@ -106,7 +106,7 @@ def best_of_all(drawn: Chain, levels: Sequence[LinkLevel], form: Form, first: in
 LAYERS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6)
 
 
-@settings(max_examples=examples(100, 25), deadline=None)
+@settings(max_examples=examples(100, 15), deadline=None)
 @given(LAYERS, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from((0, 2, 3)))
 def test_on_a_chain_it_is_the_best_of_all_pipelines(
     drawn: Chain, machines: int, printed: bool, transfers: bool, shared: int
@@ -118,7 +118,7 @@ def test_on_a_chain_it_is_the_best_of_all_pipelines(
     assert bool(found.stages) == np.isfinite(found.seconds)
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(LAYERS, st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_on_servers_it_is_the_best_of_all_pipelines_of_pipelines(
     drawn: Chain, within: int, between: int, transfers: bool
@@ -132,7 +132,7 @@ def test_on_servers_it_is_the_best_of_all_pipelines_of_pipelines(
         assert found.stages[-1].end == len(drawn) - 1
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(LAYERS, st.integers(1, 4), st.booleans(), st.booleans())
 def test_the_stages_are_those_of_the_bottleneck(drawn: Chain, machines: int, printed: bool, transfers: bool) -> None:
     found = partition(branching(chain_profile(drawn)), [LinkLevel(machines, 2.0)], Form(printed, transfers))

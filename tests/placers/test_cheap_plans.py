@@ -17,6 +17,7 @@ from placers.learned.sequential.layout import renamed_by_use
 from placers.learned.sequential.one_device import one_device
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.bold import NETWORK, bold
 from tests.placers.stand_in import release
@@ -25,7 +26,7 @@ from tests.placers.test_one_device import DECIDES
 PROBLEM = Problem(random_graph(20, seed=1), toy_cluster(3, memory=1e9))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 8), deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 12), st.integers(1, 4), st.sampled_from((NETWORK, DECIDES)))
 def test_likelihoods_are_those_of_the_network(seed: int, ops: int, devices: int, network: str) -> None:
     problem = Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e9))

@@ -90,7 +90,7 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
         assert not by_rule.fits or by_rule.step_seconds >= best
 
 
-@settings(max_examples=examples(25, 10), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(max_ops=5, max_devices=2))
 def test_of_all_placements_with_all_linear_orders_none_beats_the_bound(case: Case) -> None:
     problem, best = case.problem, np.inf
@@ -112,7 +112,7 @@ def test_of_all_placements_with_all_linear_orders_none_beats_the_bound(case: Cas
             assert solution.step_seconds <= best * (1 + 2 * PRECISION)
 
 
-@settings(max_examples=examples(100, 20), deadline=None)
+@settings(max_examples=examples(100, 12), deadline=None)
 @given(cases(plans=8))
 def test_no_order_beats_the_bound_of_a_placement(case: Case) -> None:
     seconds = Simulator(case.problem, order=case.order).seconds(case.placements)
@@ -144,7 +144,7 @@ def test_with_the_order_free_the_best_plan_is_faster_than_under_any_rule(rule: s
         Exact(order="fastest")
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(plans=8))
 def test_the_bound_of_all_schedules_holds_for_every_run(case: Case) -> None:
     from placers.solvers.schedules import Schedules

@@ -17,6 +17,7 @@ from graphs.problem import Problem
 from placers.learned.candidate import Candidate
 from placers.learned.sequential import coarse, placer
 from placers.learned.sequential.fitting import best_by_simulation
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
 
 
@@ -31,7 +32,7 @@ def with_room(problem: Problem, factor: float, placement: Ints) -> Problem:
     return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 @given(st.integers(0, 500), st.integers(1, 16), st.floats(0.4, 2.0))
 def test_the_best_of_what_fits_is_no_other_and_simulations_are_kept(seed: int, count: int, factor: float) -> None:
     rng = np.random.default_rng(seed)
@@ -48,7 +49,7 @@ def test_the_best_of_what_fits_is_no_other_and_simulations_are_kept(seed: int, c
         assert Simulator(problem).run(found).peak_bytes.max() <= outcomes.peak_bytes[::2].max(axis=1).min()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 @given(st.integers(0, 500), st.integers(2, 12), st.floats(0.4, 2.0))
 def test_candidates_are_compared_under_their_orders_and_repairs_by_the_rule(
     seed: int, count: int, factor: float

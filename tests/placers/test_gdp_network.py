@@ -86,7 +86,7 @@ def test_a_segment_remembers_those_before_it_in_its_own_sequence() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=examples(40, 15), deadline=None)
+@settings(max_examples=examples(40, 9), deadline=None)
 @given(data=st.data(), units=st.integers(1, 20), length=st.integers(1, 25), memory=st.integers(0, 4))
 def test_a_layer_is_full_attention_with_the_other_segments_masked(
     data: st.DataObject, units: int, length: int, memory: int
@@ -204,7 +204,7 @@ def test_units_are_put_in_topological_order_where_their_numbers_are_not() -> Non
     assert torch.equal(ordered(cyclic, mask), torch.tensor([[0, 3, 1, 2], [0, 1, 2, 3]]))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 @given(numbers=st.permutations(range(12)))
 def test_a_chain_is_rated_alike_however_it_is_numbered(numbers: list[int]) -> None:
     seen = observation(12, 3)

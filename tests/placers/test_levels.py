@@ -14,6 +14,7 @@ from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.search.levels import COARSEST, RATIO, at_finest, levels_of
 from placers.search.moves import Moves, MoveTables, level_at, move, random_placements
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
 
 
@@ -22,7 +23,7 @@ def problem_of(ops: int, seed: int = 0, devices: int = 3) -> Problem:
     return Problem(random_graph(ops, seed), toy_cluster(devices, memory=1e9))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25, 10))
 @given(ops=some.integers(1, 300), seed=some.integers(0, 99))
 def test_levels_have_a_quarter_of_the_units_each_and_are_nested(ops: int, seed: int) -> None:
     levels = levels_of(problem_of(ops, seed))
@@ -34,7 +35,7 @@ def test_levels_have_a_quarter_of_the_units_each_and_are_nested(ops: int, seed: 
         assert len(pairs) == len(finer.units), "a group is part of one group of the next level"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25, 10))
 @given(ops=some.integers(60, 300), seed=some.integers(0, 99), objective=some.sampled_from(["step-time", "max-load"]))
 def test_a_placement_of_a_level_costs_what_it_does_at_the_finest(ops: int, seed: int, objective: str) -> None:
     levels = levels_of(replace(problem_of(ops, seed), objective=objective_of(objective)))
@@ -59,7 +60,7 @@ def test_ops_that_may_run_on_different_devices_share_no_group() -> None:
         assert (level.allowed.sum(axis=1) == 1).all()
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25, 10))
 @given(ops=some.sampled_from([20, 70, 300]), seed=some.integers(0, 99), devices=some.integers(2, 4))
 def test_a_move_takes_whole_groups_where_they_are_on_one_device(ops: int, seed: int, devices: int) -> None:
     levels = levels_of(problem_of(ops, seed, devices))

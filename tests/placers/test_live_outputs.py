@@ -90,7 +90,7 @@ def plainly_filled(problem: Problem, placement: list[int]) -> float:
     return float((needed / problem.cluster.memory_bytes).max())
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12, 8), deadline=None)
 @given(st.sampled_from(("tree", "fan", "layered", "elimination", "attention")), st.integers(0, 50))
 def test_a_roll_out_counts_what_plain_python_counts(kind: str, seed: int) -> None:
     [problem] = world_problems([kind], seed=seed, count=1)
@@ -107,7 +107,7 @@ def with_seconds(graph: OpGraph, seed: int) -> OpGraph:
     return toy_graph(seconds.tolist(), edges, output_bytes=graph.output_bytes.tolist())
 
 
-@settings(max_examples=examples(40, 15), deadline=None)
+@settings(max_examples=examples(40, 9), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 24))
 def test_a_forward_pass_on_one_device_needs_what_is_simulated(seed: int, ops: int) -> None:
     problem = Problem(with_seconds(random_graph(ops, seed=seed), seed), toy_cluster(1))
@@ -127,7 +127,7 @@ def test_three_outputs_of_a_chain() -> None:
     assert RolloutLayout.of(problem, costs_of(problem)).live.alone == 0, "without a backward pass nothing is held"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 8), deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 20), st.integers(1, 4))
 def test_where_memory_has_no_limit_nothing_changes(seed: int, ops: int, devices: int) -> None:
     problem = Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=float("inf")))

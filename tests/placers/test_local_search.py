@@ -73,7 +73,7 @@ def assert_same(search: LocalSearch, plain: PlainAnnealing) -> None:
     assert search.energy == pytest.approx(plain.energy, rel=1e-14)
 
 
-@settings(max_examples=examples(40, 15), deadline=None)
+@settings(max_examples=examples(40, 9), deadline=None)
 @given(
     ops=some.integers(2, 40) | some.just(150), seed=some.integers(0, 99), devices=some.integers(1, 4),
     memory=some.sampled_from([1e9, 300.0, 60.0]), hot=some.sampled_from([0.0, 0.002, 0.5]), bound=some.booleans(),

@@ -27,7 +27,7 @@ def test_a_seed_gives_the_same_weights_by_the_same_names(width: int, own: bool) 
     assert torch.equal(torch.rand(3), drawn_next)
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(st.integers(1, 12), st.integers(0, 40), st.sampled_from([4, 8, 96]), st.booleans(), st.integers(0, 10_000))
 def test_outputs_and_gradients_are_the_same_bits(nodes: int, edges: int, width: int, own: bool, seed: int) -> None:
     torch.manual_seed(seed)

@@ -24,6 +24,7 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GREEDY, Rollouts, RolloutState, Sampling
 from placers.neural_lns import NeuralLns
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import bold
 from tests.placers.stand_in import stand_in
@@ -43,7 +44,7 @@ def greedy(policy: SequentialPolicy, problem: Problem, previous: Ints, kept: Boo
     return rollouts.placements[0], rollouts
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 25), st.integers(2, 4), st.sampled_from((50.0, 1e9)))
 def test_units_that_are_kept_stay_and_what_is_freed_sees_them_as_if_they_had_been_decided_so(
     seed: int, ops: int, devices: int, memory: float
@@ -99,7 +100,7 @@ def test_slack_idleness_and_cut_of_a_plan_by_hand() -> None:
     assert plan.near_in_time.tolist() == [[-1, 1, -1, 1], [0, 3, 0, 2], [-1, -1, 1, 3], [1, -1, 2, -1]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 25), st.integers(1, 4))
 def test_some_op_has_no_slack_and_none_has_more_than_is_left_of_the_step(seed: int, ops: int, devices: int) -> None:
     problem = Problem(random_graph(ops, seed), toy_cluster(devices))
@@ -133,7 +134,7 @@ def region(problem: Problem, placement: Ints, choices: int, scores: Floats | Non
     return drawn.seeds, ~drawn.kept
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 90), st.integers(1, 3))
 def test_regions_have_the_sizes_asked_for_and_their_seeds(seed: int, ops: int, devices: int) -> None:
     problem = Problem(random_graph(ops, seed), toy_cluster(devices))

@@ -13,6 +13,7 @@ from placers.learned.sequential.one_device import LARGEST_LOGIT, SHARE_TRIED, is
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK
 from training.learning.ppo import PpoTrainer
@@ -56,7 +57,7 @@ def test_the_device_is_the_fastest_that_holds_everything() -> None:
     assert [is_one_device(layout, np.array(p)) for p in ((0, 0), (2, 2), (1, 1), (0, 2))] == [True, True, False, False]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 8), deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 12), st.integers(1, 4), st.sampled_from((5.0, 1e9)))
 def test_decisions_before_and_after_are_one_distribution(seed: int, ops: int, devices: int, memory: float) -> None:
     """One device has the probability of its logit; placing unit by unit the rest, and then that of its units."""

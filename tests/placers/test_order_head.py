@@ -29,6 +29,7 @@ from placers.learned.sequential.placer import SequentialPlacer
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.settings import Imitation, Ppo
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
 from training.learning.ppo import PpoTrainer
@@ -80,7 +81,7 @@ def test_the_head_changes_no_weight_and_no_draw_of_the_rest() -> None:
     assert drawn(without, problem)[1] == [None]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 25), st.integers(1, 4))
 def test_an_untrained_head_gives_the_order_of_the_rule(seed: int, ops: int, devices: int) -> None:
     problem = random_problem(seed, ops, devices)
@@ -161,7 +162,7 @@ def slow_sweeps(problem: Problem, placement: Ints) -> tuple[list[float], list[fl
     return [start(op) for op in range(len(graph))], [path(op) for op in range(len(graph))]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 3))
 def test_paths_under_a_placement_are_those_of_a_slow_recursion(seed: int, ops: int, devices: int) -> None:
     problem = random_problem(seed, ops, devices)

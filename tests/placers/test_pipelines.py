@@ -36,7 +36,7 @@ def test_pipedream_keeps_to_memory() -> None:
     assert PipeDream().place(Problem(graph, toy_cluster(2, memory=1.0))).plan.placement.tolist() == [0, 1, 1, 1, 1]
 
 
-@settings(max_examples=examples(80, 20), deadline=None)
+@settings(max_examples=examples(80, 12), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6),
     st.integers(1, 3),

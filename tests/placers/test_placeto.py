@@ -25,6 +25,7 @@ from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, Relatives, States
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
+from tests.drawn import examples
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 SHAPES = ("placeto:devices=3,rounds=3", "placeto:rounds=3", "placeto:devices=3,width=5,rounds=2,mean=true")
@@ -50,7 +51,7 @@ def seen_by(policy: PlacetoPolicy, states: list[Progress]) -> States:
 
 
 @given(seed=st.integers(0, 1000), ops=st.integers(1, 25))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10), deadline=None)
 def test_kin_are_networkx_s_ancestors_and_descendants_and_the_rest_is_parallel(seed: int, ops: int) -> None:
     problem = some_problem(ops, seed=seed).problem
     graph: nx.DiGraph[int] = nx.DiGraph(random_graph(ops, seed).edges.tolist())

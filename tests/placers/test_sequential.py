@@ -28,6 +28,7 @@ from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.rollout import _draw, roll_out
 from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
 
@@ -60,7 +61,7 @@ def feature(
     return [round(float(value), 4) for value in seen]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 25), st.integers(1, 5), st.sampled_from((20.0, 1e3, 1e9)))
 def test_the_roll_out_and_the_network_agree_on_probabilities(seed: int, ops: int, devices: int, memory: float) -> None:
     small = Problem(random_graph(5, seed=seed), toy_cluster(2, latency=0.5))
@@ -194,7 +195,7 @@ def test_a_later_pass_sees_where_what_is_not_placed_yet_was_before() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 20), st.integers(2, 4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 8), deadline=None)
 def test_memory_ahead_is_what_the_pass_before_leaves_to_the_last_unit(seed: int, ops: int, devices: int) -> None:
     problem = Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e4))
     batch = batch_of(problem)

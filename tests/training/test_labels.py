@@ -22,6 +22,7 @@ from graphs.problem import Problem
 from placers.learned.distinct import distinct
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
+from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from tests.placers.bold import NETWORK, bold
 from training.learning.labels.equal_labels import keep_likeliest, renamings
@@ -56,7 +57,7 @@ def least_seconds(problem: Problem) -> float:
     return float(outcomes.step_seconds[outcomes.fits].min())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 8), deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 20))
 def test_equal_servers_change_places_at_no_cost(seed: int, ops: int) -> None:
     problem = Problem(random_graph(ops, seed=seed), two_servers(latency=0.25))

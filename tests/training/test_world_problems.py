@@ -164,7 +164,7 @@ def _topology(problem: Problem) -> str:
     return str(nx.weisfeiler_lehman_graph_hash(graph, node_attr="label", iterations=4))
 
 
-@settings(max_examples=examples(50, 15))
+@settings(max_examples=examples(50, 9))
 @given(updates=st.integers(0, 10_000), renewed=st.floats(0, 5), count=st.integers(1, 50))
 def test_the_problems_that_are_held_are_renewed_at_the_rate_asked_for(updates: int, renewed: float, count: int) -> None:
     row = RenewedProblems(World(problems=count, renewed=renewed), seed=0)

@@ -17,7 +17,7 @@ from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 RULES = ("longest_path", "fifo", "program")
-brief = settings(max_examples=examples(300, 60), deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(max_examples=examples(300, 30), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check_the_same(problem: Problem, plan: Plan) -> None:

@@ -196,7 +196,7 @@ def check_that_updates_wait(expansion: Expansion) -> None:
             assert feeds[made, copy].all()
 
 
-@settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.sampled_from(("split", "turns")),
     st.sampled_from(get_args(AllReduce)), st.sampled_from(("step", "micro_batch")),
@@ -217,7 +217,7 @@ def test_every_update_waits_for_every_gradient_of_its_weights(
     check_that_updates_wait(expand(problem, replace(plan, schedule=schedule)))
 
 
-@settings(max_examples=examples(100, 25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_it_is_so_in_random_plans(case: tuple[Problem, Plan]) -> None:
     expansion = expand(*case)

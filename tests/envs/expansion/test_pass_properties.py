@@ -77,7 +77,7 @@ def ordered(case: Case) -> Passes:
     )
 
 
-@settings(max_examples=examples(60, 15))
+@settings(max_examples=examples(60, 9))
 @given(cases())
 def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
     timeline = simulate(case.problem, case.plan)
@@ -109,7 +109,7 @@ def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
     assert ran > 0
 
 
-@settings(max_examples=examples(60, 15))
+@settings(max_examples=examples(60, 9))
 @given(cases())
 def test_both_oracles_agree_with_the_engine(case: Case) -> None:
     timeline = simulate(case.problem, case.plan)

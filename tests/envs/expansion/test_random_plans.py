@@ -21,8 +21,8 @@ from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.oracle import oracle, simpy_oracle
 
-thorough = settings(max_examples=examples(300, 40), deadline=None, suppress_health_check=list(HealthCheck))
-brief = settings(thorough, max_examples=examples(150, 25))
+thorough = settings(max_examples=examples(300, 20), deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(thorough, max_examples=examples(150, 15))
 
 
 @thorough

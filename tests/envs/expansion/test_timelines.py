@@ -179,7 +179,7 @@ def test_what_holds_memory_at_the_peak() -> None:
     assert "Schedule: 6 micro-batches through 4 stages on 1, 1, 1, 1 devices; passes in the order early" in text
 
 
-@settings(max_examples=examples(100, 20), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_shares_and_passes_of_any_plan_hold_all_that_its_devices_do(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

@@ -143,7 +143,7 @@ def check_versions(expansion: Expansion) -> None:
             assert len(versions) == len({version for version, _ in wanted})
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 9), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(1, 8), st.sampled_from(("split", "turns")),
     st.sampled_from((A, B, "gpipe", "zb_h1")),

@@ -46,7 +46,7 @@ def as_op_graph(graph: OpGraph) -> OpGraph:
     return OpGraph(**{each.name: getattr(graph, each.name) for each in fields(OpGraph)})
 
 
-@settings(max_examples=examples(200, 40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200, 20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_it_is_the_op_graph_of_its_values(case: tuple[Problem, Plan]) -> None:
     graph = expand(*case).problem.graph

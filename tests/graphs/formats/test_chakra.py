@@ -165,7 +165,7 @@ def test_what_is_no_trace_gets_one_sentence(tmp_path: Path, nodes: tuple[Any, ..
 
 
 @given(cut=st.integers(0, 38), byte=st.integers(0, 255))
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 def test_damaged_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, cut: int, byte: int) -> None:
     path = tmp_path_factory.mktemp("damaged") / "mine.et"
     raw = HEAD + NODE.replace(bytes.fromhex("2a020102"), bytes.fromhex("30013001"))

@@ -20,7 +20,7 @@ from tests.drawn import examples
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import toy_graph
 
-several = settings(max_examples=examples(50, 15), deadline=None, suppress_health_check=list(HealthCheck))
+several = settings(max_examples=examples(50, 9), deadline=None, suppress_health_check=list(HealthCheck))
 any_graph = st.integers(1, 8).flatmap(full_graphs)
 
 
@@ -43,7 +43,7 @@ def test_a_graph_comes_back_from_pyg(graph: OpGraph) -> None:
     assert again.names == graph.names
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(any_graph, min_size=2, max_size=3))
 def test_indices_of_a_batch_are_those_of_the_batch_and_graphs_come_back(graphs: list[OpGraph]) -> None:
     batch = Batch.from_data_list([to_pyg(graph) for graph in graphs])

@@ -23,7 +23,7 @@ from tests.oracle.toys import random_graph, toy_graph
 onnx = pytest.importorskip("onnx")
 
 FLOAT, LONG = 4, 8  # bytes
-several = settings(max_examples=examples(50, 15), deadline=None, suppress_health_check=list(HealthCheck))
+several = settings(max_examples=examples(50, 9), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def written(
@@ -275,7 +275,7 @@ def test_a_file_that_is_not_there_or_damaged_and_a_package_that_is_missing(
             use()
 
 
-@settings(max_examples=examples(300, 60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300, 30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.booleans())
 def test_a_damaged_file_gives_one_sentence(tmp_path: Path, data: st.DataObject, own: bool) -> None:
     if own:

@@ -22,6 +22,7 @@ from placers.pipelines.cuts import BOUNDS, CutFormula, StagePlaces
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import LONG, NEAR, Proposer
 from placers.pipelines.stage_costs import StageCosts
+from tests.drawn import examples
 from tests.papers.test_dapple import chain_of
 
 LAYERS = 7
@@ -51,7 +52,7 @@ def proposer_of(problem: Problem, used: Sequence[int]) -> Proposer:
     return Proposer(PipelineFormula(LayerGrain(problem, Layers.of(problem, LAYERS)), used))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20, 8))
 @given(
     seed=st.integers(0, 99), speeds=st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=2, max_size=4),
     micro_batches=st.sampled_from([1, 2, 8]),
@@ -71,7 +72,7 @@ def test_cuts_are_near_the_best_by_the_formula(seed: int, speeds: list[float], m
     assert found.seconds <= least * 1.15  # 1.09 at most of 1,200 such problems
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20, 8))
 @given(seed=st.integers(0, 99), memory=st.floats(10.0, 200.0))
 def test_cuts_keep_to_the_memory_if_any_do(seed: int, memory: float) -> None:
     problem = problem_of(seed, [1.0, 2.0, 1.0], memory)

@@ -15,6 +15,7 @@ from envs.pipelines.layers import Layers
 from placers.pipelines.links_between import LinksBetween
 from placers.pipelines.replica_counts import DeviceRow, DivisionTables, divide, divided, row_of
 from placers.pipelines.stage_costs import StageCosts, stage_costs
+from tests.drawn import examples
 from tests.placers.pipelines.test_cuts import LAYERS, problem_of
 
 Stages = list[tuple[int, int, int, int]]  # the first and the last device of each, exclusive, and its layers
@@ -54,7 +55,7 @@ def seconds(
     return computing + sum(sent), max(computing + update / micro_batches, *sent)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10), deadline=None)
 @given(
     seed=st.integers(0, 99), speeds=st.lists(st.sampled_from([1.0, 2.0]), min_size=2, max_size=4),
     micro_batches=st.sampled_from([1, 2, 8]), slack=st.sampled_from([1.0, 1.1, 1.5]),

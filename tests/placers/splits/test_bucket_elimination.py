@@ -14,7 +14,7 @@ from tests.drawn import examples
 from tests.placers.splits.random_costs import assignments, random_costs, series_parallel
 
 
-@settings(max_examples=examples(120, 30), deadline=None)
+@settings(max_examples=examples(120, 15), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_least_cost_is_that_of_brute_force_and_the_assignment_costs_what_is_said(seed: int) -> None:
     costs = random_costs(seed)
@@ -23,7 +23,7 @@ def test_the_least_cost_is_that_of_brute_force_and_the_assignment_costs_what_is_
     assert costs.cost(found.chosen) == pytest.approx(found.cost, abs=1e-9)
 
 
-@settings(max_examples=examples(40, 15), deadline=None)
+@settings(max_examples=examples(40, 9), deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_neither_the_order_of_elimination_nor_that_of_variables_matters(seed: int, random) -> None:  # type: ignore[no-untyped-def]
     costs = random_costs(seed, most_variables=10, most_choices=3)
@@ -59,13 +59,13 @@ def test_the_order_of_least_fill_has_the_width_of_known_graphs() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30, 12), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_series_parallel_graph_has_width_two_at_most(seed: int) -> None:
     assert _width(series_parallel(seed, most_steps=30, most_choices=2)) <= 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30, 12), deadline=None)
 @given(st.integers(0, 2**32))
 def test_tables_are_as_large_as_was_said_before(seed: int) -> None:
     costs = random_costs(seed)

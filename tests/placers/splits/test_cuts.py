@@ -41,7 +41,7 @@ def some_step(seed: int, *, coarsened: bool = False) -> SplitGraph:
     return step.backward(made[-1], [data] if rng.random() < 0.5 else [])
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(st.integers(0, 99), st.sampled_from([TOFU, DIVIDED, SplitRules()]), st.booleans())
 def test_each_cut_is_that_of_brute_force(seed: int, rules: SplitRules, coarsened: bool) -> None:
     splitting = Splitting(some_step(seed, coarsened=coarsened), (2, 2), rules)
@@ -60,7 +60,7 @@ def test_each_cut_is_that_of_brute_force(seed: int, rules: SplitRules, coarsened
     assert recursive(pricing).cost == pytest.approx(total, abs=1e-9)  # what the axes add is the cost of all
 
 
-@settings(max_examples=examples(25, 10), deadline=None)
+@settings(max_examples=examples(25, 8), deadline=None)
 @given(st.integers(0, 99), st.sampled_from([TOFU, DIVIDED]), st.sampled_from([(2, 2), (3, 2)]))
 def test_joint_cuts_are_the_least_and_refined_ones_between(seed: int, rules: SplitRules, mesh: tuple[int, ...]) -> None:
     pricing = Pricing(Splitting(some_step(seed), mesh, rules), Prices.bytes(len(mesh)))

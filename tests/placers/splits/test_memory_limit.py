@@ -12,7 +12,7 @@ from tests.drawn import examples
 from tests.placers.splits.random_costs import assignments, random_costs
 
 
-@settings(max_examples=examples(80, 20), deadline=None)
+@settings(max_examples=examples(80, 12), deadline=None)
 @given(st.integers(0, 2**32), st.floats(0, 1.2))
 def test_the_bound_holds_and_what_is_found_is_within_the_limit(seed: int, share: float) -> None:
     costs = random_costs(seed, most_variables=6)

@@ -75,7 +75,7 @@ def as_option(schemes: list[Scheme], names: tuple[str, str]) -> Option:
     return tuple(names[s] if isinstance(s, int) else "k" if s == PARTIAL else "" for s in schemes)
 
 
-@settings(max_examples=examples(120, 30), deadline=None)
+@settings(max_examples=examples(120, 15), deadline=None)
 @given(st.lists(st.tuples(SCHEMES, SCHEMES.filter(lambda s: s != PARTIAL)), min_size=1, max_size=3))
 def test_cuts_in_two_cost_what_tofus_table_and_recursion_say_and_no_less_can_pass(
     schemes: list[tuple[Scheme, Scheme]],
@@ -120,7 +120,7 @@ def least_transfers(shape: tuple[int, int], made: list[Scheme], needed: list[Sch
     return 6 * total
 
 
-@settings(max_examples=examples(100, 25), deadline=None)
+@settings(max_examples=examples(100, 15), deadline=None)
 @given(st.sampled_from(MESHES), st.data())
 def test_what_passes_is_what_devices_lack_of_what_they_need(mesh: tuple[int, ...], data: st.DataObject) -> None:
     """Counted element by element, for slices of unequal sizes, halos, and copies."""

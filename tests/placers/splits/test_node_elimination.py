@@ -14,7 +14,7 @@ from tests.drawn import examples
 from tests.placers.splits.random_costs import assignments, random_costs, series_parallel
 
 
-@settings(max_examples=examples(80, 20), deadline=None)
+@settings(max_examples=examples(80, 12), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_series_parallel_graph_is_left_with_two_nodes_and_its_least_cost(seed: int) -> None:
     costs = series_parallel(seed)
@@ -24,7 +24,7 @@ def test_a_series_parallel_graph_is_left_with_two_nodes_and_its_least_cost(seed:
     assert costs.cost(found.chosen) == pytest.approx(found.cost, abs=1e-9)
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(st.integers(0, 2**32))
 def test_on_any_graph_it_finds_what_bucket_elimination_finds(seed: int) -> None:
     costs = random_costs(seed)
@@ -34,7 +34,7 @@ def test_on_any_graph_it_finds_what_bucket_elimination_finds(seed: int) -> None:
     assert costs.cost(left.undone(least(left.costs).chosen)) == pytest.approx(least(costs).cost, abs=1e-9)
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 9), deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_hangs_on_one_node_is_folded_without_changing_the_least_cost(seed: int) -> None:
     costs = random_costs(seed)
