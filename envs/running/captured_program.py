@@ -29,6 +29,7 @@ from envs.running.called_functions import why_not_called
 from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
 from envs.running.runnable import check_runnable
+from graphs.capture.bags import read_by
 from graphs.capture.examples import Example
 from graphs.capture.forward import Builder, is_getitem, traced_example
 from graphs.capture.gradient_flow import GradientFlow
@@ -176,12 +177,7 @@ class CapturedProgram:
 
     def inputs_of(self, computed: object) -> set[int]:
         """The inputs that a node is computed from, through whatever ops."""
-        found, stack = set[Node](), [computed]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, Node) and node not in found:
-                found.add(node)
-                stack.extend(node.all_input_nodes)
+        found = read_by(computed)
         return {leaf for node, leaf in self._leaf_nodes.items() if node in found}
 
     def loss_from(self, returned: object) -> Tensor:

@@ -2,17 +2,11 @@
 
 from dataclasses import replace
 
-import torch
-
 from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import Batch
+from graphs.capture.bags import BAGS, OFFSETS
 from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError, UserCodeError
-
-aten = torch.ops.aten
-
-_BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
-_OFFSETS = 2  # the argument's position
 
 
 def check_divisible(program: CapturedProgram) -> None:
@@ -24,7 +18,7 @@ def check_divisible(program: CapturedProgram) -> None:
             "divide the first one; let the model take samples first (batch_first=True)"
         )
     for node in program.builder.program.nodes:
-        if node.target in _BAGS and program.inputs_of(node.args[_OFFSETS]):
+        if node.target in BAGS and program.inputs_of(node.args[OFFSETS]):
             module = list(node.meta["nn_module_stack"].values())[-1][0]
             raise InputError(
                 f"{name}: the offsets of the EmbeddingBag {module!r} are an input, and number the rows of the whole "

@@ -41,7 +41,15 @@ class Example:
         return nullcontext() if self.own is None else neighbours(self.own)
 
     def resized(self, samples: int) -> Example:
-        """The same module with the first samples of its inputs, or with all of them over again."""
+        """The same module with the first samples of its inputs, or with all of them over again.
+
+        Raises InputError if the inputs do not say how many samples they are.
+        """
+        if self.samples < 1:
+            raise InputError(
+                f"{self.name}: its inputs do not say how many samples they are, and are not cut; let the function that "
+                "makes the model take `batch`, with a default"
+            )
         sized = partial(resized, samples=samples, dimension=self.batch_dim, own=self.samples)
         args, kwargs = with_tensors((self.args, self.kwargs), sized)
         return replace(self, args=args, kwargs=kwargs, samples=samples)

@@ -31,6 +31,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from graphs.capture.bags import bags_in
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
 from graphs.capture.held import HeldDraft, held_by
@@ -90,7 +91,9 @@ def traced_example(example: Example) -> Builder:
     """A module and its example inputs, traced; raises as `capture` does."""
     with example.importing():
         program = trace(example.module, example.args, example.kwargs, name=example.name)
-    return Builder(program, example.name, example.samples, held_by(example), in_eval=not example.module.training)
+    existing = held_by(example)
+    samples = example.samples or bags_in(program, existing)
+    return Builder(program, example.name, samples, existing, in_eval=not example.module.training)
 
 
 class Builder:

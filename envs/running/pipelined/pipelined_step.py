@@ -79,12 +79,9 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
         raise InputError("the plan has stages and divides ops as well, which cannot be run yet; give it one of the two")
     parts = schedule.micro_batches * counts[0]
     if parts > 1 and problem.graph.samples < 1:
-        remedy = "give all inputs as many"
-        if any("_embedding_bag" in kind for kind in problem.graph.kinds):
-            remedy += ", an EmbeddingBag as many rows for each, in two dimensions without offsets"
         raise InputError(
             f"the plan divides the batch into {parts} parts, and it is not known how many samples the inputs of "
-            f"{problem.graph.name!r} are; {remedy}"
+            f"{problem.graph.name!r} are; give all inputs as many"
         )
     return rows
 

@@ -39,6 +39,7 @@ REFUSED = (
     "which is dimension",
     "changes a tensor in place where",
     "it is not known how many samples",
+    "the offsets of the EmbeddingBag",
 )
 ASKS = """
 import torch
