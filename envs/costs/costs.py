@@ -15,7 +15,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import readable_seconds
 from graphs.foundation.user_code import user_code
-from graphs.host import SECONDS, Host
+from graphs.host import Host
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -102,7 +102,7 @@ def issuing(problem: Problem) -> str:
     host = problem.host
     if host is None or not host.name:
         return ""
-    source = "placelab's own seconds"
+    source = "by placelab's constants"
     if host.name in problem.cluster.hosts:
         source = f"as cluster {problem.cluster.name!r} says"
     elif host.name in problem.hosts:
@@ -112,8 +112,9 @@ def issuing(problem: Problem) -> str:
 
 def issued_by(host: Host, source: str) -> str:
     """A sentence on what a host takes for the ops of each phase, and who says so."""
-    taken = ", ".join(f"{readable_seconds(getattr(host, of))} ({of})" for of in SECONDS[:-1])
-    return f"Host: {host.name}, {source}: an op takes it {taken}."
+    forward, backward, update = map(readable_seconds, (host.forward, host.backward, host.update))
+    taken = f"{forward} to issue a forward op, {backward} a backward op, {update} an update"
+    return f"Host: {host.name} takes {taken}, {source}."
 
 
 def cost_model_of(graph: OpGraph) -> str:
