@@ -56,12 +56,11 @@ def run_by_plan(
     problem: Problem,
     plan: Plan,
     devices: Sequence[DeviceLike] | Mapping[str, DeviceLike],
-    *,
-    defer_weight_gradients: bool = False,
 ) -> Model:
     """The model, from now on run by a plan whose calls are on one device each (`call_placement.on_calls`).
 
-    Copies between accelerators have side streams if the problem's runtime says so. Parameters and buffers are moved.
+    The problem's runtime says whether gradients of weights are deferred, and whether copies between accelerators have
+    side streams. Parameters and buffers are moved.
     Raises InputError for devices that are not those of the plan, for a model that the problem's graph is not of, for
     one that is run by a plan already, and if PyTorch lacks what is needed.
     """
@@ -74,7 +73,7 @@ def run_by_plan(
     _move(model, placement, places)
     _hide_from_compilers()
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
-    model.forward = PlacedForward(model, placement, Copier(places, side), defer_weight_gradients)
+    model.forward = PlacedForward(model, placement, Copier(places, side), problem.runtime.defer)
     said = set[str]()
     for path, part in model.named_modules():
         if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):

@@ -37,7 +37,7 @@ ISSUE = np.dtype(
         ("turn", np.uint32),  # the smaller is issued first, whatever the priority, but by a process for each device
         ("position", np.uint32),  # in a topological order: of equal priorities the smaller is issued first
         ("op", np.float64),  # seconds of a thread for the op, if it takes time
-        ("message", np.float64),  # of a process for each device, for each message that it sends
+        ("message", np.float64),  # for each copy, or message to another process, that it sends
         ("collectives", np.float64),  # and for collectives, whether it takes time or not
         ("is_step", np.bool_),  # its messages are a collective's, and no launches of their own
         ("node", np.uint32),  # the first op of those that autograd issues together with it
@@ -222,7 +222,11 @@ def _issue(problem: Problem, priority: Floats) -> Records:
         awaits = (issue["turn"][source] == issue["turn"][reader]) & (node[source] != node[reader])
         issue["awaits"] = np.bincount(node[reader[awaits]], minlength=len(graph))
         issue["op"] = host.seconds(graph.phase)
-        issue["message"] = host.collective
+        issue["message"] = host.collective if host.per_device else issue["op"]
+        if problem.nodes is not None:
+            waits = np.flatnonzero(problem.nodes.deferred)
+            for ops in (waits, graph.mirror[waits][graph.mirror[waits] >= 0]):
+                issue["op"][np.unique(ops)] += host.deferral
         if (collectives := problem.collectives) is not None:
             issue["collectives"] = collectives.launches * host.collective
             issue["is_step"] = collectives.steps

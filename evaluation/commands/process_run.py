@@ -149,11 +149,10 @@ def _looped(planned: SimulatedPlan, training: Training, devices: tuple[str, ...]
 
     _check_precision(planned)
     module = seeded_example(training.model, training.seed, training.samples).module
-    defers = planned.problem.runtime.defer
-    problem, rounded, moved = on_calls(in_loop(planned.problem, defer=defers), planned.plan, module)
+    problem, rounded, moved = on_calls(in_loop(planned.problem), planned.plan, module)
     if moved:
         report_moves(problem, planned.plan, rounded, moved)
-    place = partial(run_by_plan, problem=problem, plan=rounded, devices=devices, defer_weight_gradients=defers)
+    place = partial(run_by_plan, problem=problem, plan=rounded, devices=devices)
     used = [torch.device(each) for each in devices]
     run = run_in_loop(training, simulated(problem, rounded), place, used, check=check)
     return LoopedPlan(planned, run, training, devices)

@@ -37,7 +37,7 @@ def parallelize(
     graph: GraphLike | None = None,
     cluster: ClusterLike = "",
     batch: int | None = None,
-    defer_weight_gradients: bool = False,
+    defer_weight_gradients: bool | None = None,
     side_streams: bool | None = None,
     allow_code: bool = False,
 ) -> Model:
@@ -57,7 +57,8 @@ def parallelize(
         cluster: the cluster of such a plan, as `place` takes it.
         batch: samples of a step of such a plan, if it was made for another number than the model's own.
         defer_weight_gradients: in the backward pass, gradients of weights wait as long as gradients of inputs can be
-            computed, for which other devices may wait. What they read is kept until then.
+            computed, for which other devices may wait. What they read is kept until then. As the plan was made for,
+            unless it is given.
         side_streams: copies between accelerators run in streams of their own, beside what both compute, and only what
             reads them waits; otherwise they hold up both. As the plan was made for, unless it is given.
         allow_code: run code that a plan file names as `FILE.py:function`, and print what runs, as `simulate` does.
@@ -72,7 +73,7 @@ def parallelize(
         made, decided = _given(plan, graph, cluster, batch)
     problem = in_loop(made, defer=defer_weight_gradients, aside=side_streams)
     problem, rounded, moved = on_calls(problem, decided, model)
-    run = run_by_plan(model, problem, rounded, devices, defer_weight_gradients=defer_weight_gradients)
+    run = run_by_plan(model, problem, rounded, devices)
     if made.runtime != problem.runtime:
         _report_way(made, problem, decided)
     if moved:
@@ -112,13 +113,14 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     return problem, decided
 
 
-def in_loop(made: Problem, *, defer: bool, aside: bool | None = None) -> Problem:
-    """A problem whose plan a loop runs, with the costs of the host that it was made for if that was a loop."""
+def in_loop(made: Problem, *, defer: bool | None = None, aside: bool | None = None) -> Problem:
+    """A problem whose plan a loop runs: as it was made for if that was a loop, but for what is given."""
     from graphs.runtime import PROGRAM, loop_runtime
 
     runtime = made.runtime if made.runtime.streams else loop_runtime(made.graph, made.cluster)
     copies = runtime.copies if aside is None else "side" if aside else "barrier"
-    return replace(made, runtime=runtime.with_knobs(order=PROGRAM, defer=str(defer).lower(), copies=copies))
+    defers = str(runtime.defer if defer is None else defer).lower()
+    return replace(made, runtime=runtime.with_knobs(order=PROGRAM, defer=defers, copies=copies))
 
 
 def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:

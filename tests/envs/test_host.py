@@ -174,7 +174,7 @@ def test_verbs_take_a_host() -> None:
 
 def test_a_host_takes_what_was_measured_of_it_on_the_cluster() -> None:
     """Whatever runs a plan, by its name alone; a time that is asked for holds anywhere."""
-    measured = Host(21e-6, 33e-6, 4e-6, 10e-6, name="eager")
+    measured = Host(21e-6, 33e-6, 4e-6, 10e-6, deferral=HOSTS["eager"].deferral, name="eager")
     problem = chain(np.full(3, 1.0))
     problem = replace(problem, cluster=replace(problem.cluster, hosts={"eager": measured}))
 

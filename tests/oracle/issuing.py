@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphs.host import Host
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -101,12 +103,14 @@ def by_threads(
     edges = list(zip(graph.edges.tolist(), graph.control.tolist(), sent_as(problem), strict=True))
     kind = [min(phase, 2) for phase in graph.phase.tolist()]
     found, issued, clock = list[int](), dict[int, float](), [0.0] * len(problem.cluster)
+    deferred = [] if problem.nodes is None else np.flatnonzero(problem.nodes.deferred).tolist()
+    slower = [*deferred, *{int(graph.mirror[op]) for op in deferred}]  # gradients, and whose they are
 
     def issue_op(op: int, thread: int) -> None:
         found.append(op)
         cost = host_seconds(host, kind[op])
         if op_seconds[op][placement[op]] > 0:
-            clock[thread] += cost
+            clock[thread] += sum([cost] + [host.deferral] * slower.count(op))
         issued[op] = clock[thread]
         for _, there in {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}:
             clock[thread] += cost if there != placement[op] else 0.0

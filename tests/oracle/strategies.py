@@ -101,7 +101,7 @@ def cases(
 def hosts(*, exact: bool) -> st.SearchStrategy[Host]:
     """Slower than ops, as fast, faster, or of no cost; of one process, or of one for each device."""
     seconds = st.sampled_from((0.0, 0.125 if exact else 0.1, 0.5, 1.0, 3.0))
-    return st.builds(Host, seconds, seconds, seconds, seconds, st.booleans(), st.booleans(), seconds)
+    return st.builds(Host, seconds, seconds, seconds, seconds, st.booleans(), st.booleans(), seconds, deferral=seconds)
 
 
 def in_phases(draw: st.DrawFn, graph: OpGraph) -> OpGraph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.runtime import IDEAL, Runtime
+from graphs.runtime import IDEAL, Runtime, runtime_of
 
 WORDS, LENGTH, WIDTH, BATCH = 40, 8, 16, 4
 Made = tuple[nn.Module, Callable[[int, torch.Generator], dict[str, Any]]]  # and what makes the inputs of a batch
@@ -197,6 +197,9 @@ def captured(name: str) -> OpGraph:
     return training_step(capture(model, (), inputs(BATCH, torch.Generator().manual_seed(1)), name=name))
 
 
+WAITING = runtime_of("parallelize:defer=true")
+
+
 def random_run(
     name: str, seed: int, *, devices: int = 3, on: str = "cpu", defer: bool = False, runtime: Runtime = IDEAL
 ) -> Run:
@@ -205,10 +208,10 @@ def random_run(
     with torch.device(on):
         model, inputs = MODELS[name]()
     graph = captured(name)
-    problem = Problem(graph, load_cluster(f"p100x{devices}"), runtime=runtime)
+    problem = Problem(graph, load_cluster(f"p100x{devices}"), runtime=replace(runtime, defer=defer))
     random = Plan.of_units(problem, np.random.default_rng(seed).integers(0, devices, graph.num_units))
     problem, plan, _ = on_calls(problem, random, model)
-    parallel = run_by_plan(deepcopy(model), problem, plan, [on] * devices, defer_weight_gradients=defer)
+    parallel = run_by_plan(deepcopy(model), problem, plan, [on] * devices)
     return Run(model, parallel, inputs, problem, plan)
 
 

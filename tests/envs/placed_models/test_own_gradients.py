@@ -24,8 +24,9 @@ from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from tests.drawn import examples
-from tests.envs.placed_models.models import loss_of, random_run
+from tests.envs.placed_models.models import WAITING, loss_of, random_run
 from tests.graphs.custom_functions import Doubled, Flat, InPlace, Reversal, Rounded, Swish
 
 WIDTH = 4
@@ -81,13 +82,14 @@ def apart(model: nn.Module, seed: int, *, devices: Any = ("cpu", "cpu"), defer: 
     for part in bare.modules():  # which capture does not take
         part._backward_hooks.clear()
         part._backward_pre_hooks.clear()
-    problem = Problem(training_step(capture(bare, (torch.ones(2, WIDTH),), name="own")), load_cluster("p100x2"))
+    graph = training_step(capture(bare, (torch.ones(2, WIDTH),), name="own"))
+    problem = Problem(graph, load_cluster("p100x2"), runtime=WAITING if defer else IDEAL)
     placement = np.random.default_rng(seed).integers(0, 2, problem.graph.num_units)
     problem, plan, _ = on_calls(problem, Plan.of_units(problem, placement), model)
     copy = deepcopy(model)
     for name, home in CallPlacement.of(problem.graph, plan).homes.items():
         copy.get_submodule(name.rpartition(".")[0]).to(devices[home])
-    return run_by_plan(copy, problem, plan, list(devices), defer_weight_gradients=defer)
+    return run_by_plan(copy, problem, plan, list(devices))
 
 
 def trained(model: nn.Module, steps: int = 5) -> Any:
@@ -249,9 +251,10 @@ def test_deferred_gradients_can_be_differentiated(loss: Callable[..., Tensor], a
     torch.manual_seed(0)
     model = Convolved()
     words = torch.tensor([1, 5, 1])
-    problem = Problem(training_step(capture(model, (torch.ones(3, 6), words), name="conv")), load_cluster("p100x2"))
+    graph = training_step(capture(model, (torch.ones(3, 6), words), name="conv"))
+    problem = Problem(graph, load_cluster("p100x2"), runtime=WAITING)
     problem, plan, _ = on_calls(problem, Plan.of(problem.graph.units % 2), model)
-    parallel = run_by_plan(deepcopy(model), problem, plan, ["cpu", "cpu"], defer_weight_gradients=True)
+    parallel = run_by_plan(deepcopy(model), problem, plan, ["cpu", "cpu"])
     found = []
     for each in (parallel, model):
         x = torch.linspace(-1, 1, 18).reshape(3, 6).requires_grad_()
