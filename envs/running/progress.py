@@ -106,4 +106,4 @@ class Watch:
 
 
 def _is_reached(mark: Mark) -> bool:
-    return isinstance(mark, float) or bool(mark.query())  # type: ignore[no-untyped-call]
+    return isinstance(mark, float) or bool(mark.query())
