@@ -30,6 +30,7 @@ IMPORTED = [
     "training.runs.train",
     "tests.envs.running.pipeline_jobs",  # with what jobs of tests import
     "transformers.models.bert.modeling_bert",  # of a model that they run; left out where it is not installed
+    "tests.first_uses",
 ]
 
 

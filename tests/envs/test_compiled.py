@@ -58,9 +58,22 @@ COMPILING = "placelab: compiling __main__, once ..."
 @pytest.fixture
 def toy(tmp_path: Path) -> Path:
     """A script with compiled functions, which prints "40 61"."""
-    script = tmp_path / "toy.py"
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def compiled_toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose functions have been compiled; where indices are checked, it has one beyond its buffer, too."""
+    script = written(tmp_path_factory.mktemp("compiled"))
+    script.write_text(script.read_text() + BEYOND)
+    assert _ended(_started(script))[0] == "40 61"
+    return script
+
+
+def written(folder: Path) -> Path:
+    script = folder / "toy.py"
     script.write_text(TOY)
-    (tmp_path / "other.py").write_text(OTHER.format(constant=1))
+    (folder / "other.py").write_text(OTHER.format(constant=1))
     return script
 
 
@@ -102,13 +115,11 @@ def test_the_first_process_says_once_that_it_compiles_and_a_later_one_nothing_un
     assert not _kept(toy) & kept, "what it replaces is removed"
 
 
-def test_code_that_checks_indices_is_not_that_which_does_not(toy: Path) -> None:
-    toy.write_text(toy.read_text() + BEYOND)
-    assert _ended(_started(toy))[0] == "40 61"
-    checked = _started(toy, NUMBA_BOUNDSCHECK="1")
+def test_code_that_checks_indices_is_not_that_which_does_not(compiled_toy: Path) -> None:
+    checked = _started(compiled_toy, NUMBA_BOUNDSCHECK="1")
     assert checked.communicate(timeout=120)[1].count(COMPILING) == 2, "though it was compiled without checks"
     assert checked.returncode == 1
-    checked = _started(toy, NUMBA_BOUNDSCHECK="1")
+    checked = _started(compiled_toy, NUMBA_BOUNDSCHECK="1")
     err = checked.communicate(timeout=120)[1]
     assert COMPILING not in err
     assert "IndexError: index is out of bounds" in err
@@ -122,13 +133,12 @@ def test_two_processes_at_once_compile_once(toy: Path) -> None:
     assert (first + second).count(COMPILING) == 1
 
 
-def test_a_process_waits_for_one_that_compiles_and_says_so(toy: Path) -> None:
-    _ended(_started(toy))
-    (folder,) = toy.parent.glob("kept/*")
+def test_a_process_waits_for_one_that_compiles_and_says_so(compiled_toy: Path) -> None:
+    (folder,) = compiled_toy.parent.glob("kept/*")
     for file in folder.glob("*.nb?"):
         file.unlink()
     with locked(folder / "compiled"):
-        waiting = _started(toy)
+        waiting = _started(compiled_toy)
         assert waiting.stderr is not None
         assert waiting.stderr.readline() == "placelab: waiting while another process compiles __main__\n"
     out, err = _ended(waiting)

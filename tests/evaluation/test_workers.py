@@ -1,5 +1,6 @@
 """Comparisons by several workers: equal results, whoever is killed; what cannot begin is refused in one sentence."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from msgspec import UNSET
@@ -137,9 +139,8 @@ from tests.oracle.toys import toy_cluster, toy_graph
 """
 
 
-@pytest.mark.parametrize(
-    ("guard", "code"), [("if True:", 1), pytest.param("if __name__ == '__main__':", 0, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # each of its processes imports all
+@pytest.mark.parametrize(("guard", "code"), [("if True:", 1), ("if __name__ == '__main__':", 0)])
 def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(guard=guard))
@@ -153,6 +154,18 @@ def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: 
     else:
         assert done.stdout == "2\n"
         assert "leaked" not in done.stderr, "ended workers leave nothing behind"
+
+
+def test_a_process_that_is_about_to_begin_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)  # a script runs again
+    with pytest.raises(InputError, match="no worker process could begin: a script that uses several workers must be"):
+        compare([Alternating()], problems("easy"), workers=2, quiet=True)
+
+
+def test_a_cluster_that_cannot_begin_says_what_a_script_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphs.foundation.dask_engine.LocalCluster", Mock(side_effect=RuntimeError("Nanny failed to start.")))
+    with pytest.raises(InputError, match="no worker process could begin: a script that uses several workers must be"):
+        compare([Alternating()], problems("easy", "hard"), workers=2, quiet=True)
 
 
 def test_no_scheduler_at_an_address_is_one_sentence() -> None:

@@ -128,7 +128,7 @@ def writers() -> Iterator[list[subprocess.Popen[str]]]:
     """Two processes that write and read the same entry."""
     command = [sys.executable, "-c", WRITER]
     both = [
-        subprocess.Popen([*command, times], cwd=ROOT, stdout=subprocess.PIPE, text=True) for times in ("100", "100000")
+        subprocess.Popen([*command, times], cwd=ROOT, stdout=subprocess.PIPE, text=True) for times in ("30", "100000")
     ]
     yield both
     for each in both:

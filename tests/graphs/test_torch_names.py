@@ -18,7 +18,10 @@ CHECKED_THERE = {"torch.distributed.pipelining.schedules"}  # in `envs/running/p
 
 def private_names(source: Path) -> Iterator[str]:
     """The names of PyTorch with a part that begins with an underscore, as far as a file reads them as attributes."""
-    tree, known = ast.parse(source.read_text()), dict[str, str]()
+    text, known = source.read_text(), dict[str, str]()
+    if "torch" not in text or "._" not in text:
+        return
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             known |= {each.asname or "torch": each.name if each.asname else "torch" for each in node.names
