@@ -53,6 +53,7 @@ class Decision:
     function: Callable[..., Any]
     guard: Guard = field(default_factory=list)  # of its arguments
     options: tuple[Any, ...] | None = None  # of a call that is told a device: what it is told
+    is_part: bool = False  # of an autograd function, whose call it is
     before: Decision | None = None  # about the previous call
     after: list[Decision] = field(default_factory=list)  # about the calls that have followed
     again: dict[_Begun, Decision] = field(default_factory=dict)  # where what is computed again begins
@@ -90,7 +91,7 @@ class Decision:
         """How many calls there were up to this one, by module and function."""
         made, each = Counter[tuple[str, str]](), self
         while each.before is not None:
-            if each.call.function:  # otherwise it is where something begins
+            if each.call.function and not each.is_part:  # nor where something begins
                 made[each.call.module, each.call.function] += 1
             each = each.before
         return made

@@ -89,8 +89,6 @@ class PlacedCalls(FunctionCalls):
     ) -> Any:
         """What the function returns, having run where it did in a pass before, or where it is decided now."""
         kwargs = kwargs or {}
-        if self.within is not None:
-            return self._run(Decision(self.within, func), func, args, kwargs)
         decision = self._next(func, args, kwargs)
         if not decision.is_plain:
             return self._run(decision, func, args, kwargs)
@@ -116,8 +114,8 @@ class PlacedCalls(FunctionCalls):
                     self.last = each
                     return each
             self._note_left_out()
-        call = super().named(function, args, kwargs)
-        new = Decision(call, function, guard, _options(function, args, kwargs))
+        call = super().named(function, args, kwargs) if self.within is None else self.within
+        new = Decision(call, function, guard, _options(function, args, kwargs), is_part=self.within is not None)
         self.last = self._decisions.add(new, after=last)
         return new
 
@@ -199,20 +197,24 @@ class PlacedCalls(FunctionCalls):
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an autograd function returns, all of whose forward runs in one place, on inputs that are there."""
-        planned, copied, given = self._placement.devices.get(call), list[Brought](), list(tensors_of((args, kwargs)))
-        at = self._place_of_call(planned, given, None)
-        is_moved = at != EVERYWHERE and function is not BackwardHookFunction  # which passes on what it is given
+        decision, copied, is_repeated = self.last, list[Brought](), self.last.repeats
+        planned, is_hook = self._placement.devices.get(call), function is BackwardHookFunction
         with torch._C.DisableTorchFunction():
-            self._tensors.need(given)
-            if is_moved:
-                args, kwargs = self._tensors.brought((args, kwargs), (*range(len(args)), *kwargs), at, copied)
-        self._copier.settle(at)
-        self._of_function = at if is_moved else None
+            if not is_repeated:
+                decision.place = self._place_of_call(planned, list(tensors_of((args, kwargs))), None)
+                passes_on = decision.place == EVERYWHERE or is_hook  # what it is given
+                decision.moved = () if passes_on else (*range(len(args)), *kwargs)
+            if decision.moved:
+                args, kwargs = self._tensors.brought((args, kwargs), decision.moved, decision.place, copied)
+        self._copier.settle(decision.place)
+        self._of_function = None if is_hook or decision.place == EVERYWHERE else decision.place
         out = super().apply(call, function, args, kwargs)
         with torch._C.DisableTorchFunction():
-            self._tensors.write_back(copied, at)
-        if planned is None and any(self._tensors.of(made).call == call for made in tensors_of(out)):
-            self.unknown.setdefault(call, at)
+            self._tensors.write_back(copied, decision.place)
+        if not is_repeated:
+            if planned is None and any(self._tensors.of(made).call == call for made in tensors_of(out)):
+                self.unknown.setdefault(call, decision.place)
+            decision.settle((), (each.argument for each in copied))
         return out
 
     def _place_of_call(self, place: int | None, given: list[Tensor], changed: Tensor | None) -> int:
@@ -272,7 +274,7 @@ class PlacedCalls(FunctionCalls):
         self, decision: Decision, made: list[Made], given: Given, changed: Tensor | None, copied: Iterable[Brought]
     ) -> None:
         """Let a call be repeated, if what it changes is its first argument or nothing."""
-        if self.within is None and (changed is None or changed is given[0][0]):
+        if changed is None or changed is given[0][0]:
             decision.settle(made, (each.argument for each in copied))
         else:
             self._tensors.need(tensors_of(given))
