@@ -163,7 +163,8 @@ def test_a_process_that_is_about_to_begin_starts_no_others(monkeypatch: pytest.M
 
 
 def test_a_cluster_that_cannot_begin_says_what_a_script_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphs.foundation.dask_engine.LocalCluster", Mock(side_effect=RuntimeError("Nanny failed to start.")))
+    refusal = Mock(side_effect=RuntimeError("Nanny failed to start."))  # as dask says it
+    monkeypatch.setattr("graphs.foundation.dask_engine.LocalCluster", refusal)
     with pytest.raises(InputError, match="no worker process could begin: a script that uses several workers must be"):
         compare([Alternating()], problems("easy", "hard"), workers=2, quiet=True)
 
