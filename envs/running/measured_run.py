@@ -91,7 +91,10 @@ def run_plan(
     assert laid is not None
     predicted = laid.simulator().timeline(laid.placement)
     predicted = replace(predicted, expansion=laid.expansion, order=order_name(problem, plan.order))
-    steps = list(zip(*(process.steps for process in done), strict=True))
+    recorded = [process.steps for process in done]
+    if not workers.shares_clock:
+        recorded = [[step.since_began() for step in steps] for steps in recorded]
+    steps = list(zip(*recorded, strict=True))
     seconds = np.array([max(each.ended for each in step) - min(each.began for each in step) for step in steps])
     run = RunSteps(
         predicted=predicted,

@@ -1,11 +1,13 @@
 """What processes recorded of a step, as a `Timeline`: of the same type as the simulated one."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from envs.running.running_step import StepRecord
+from envs.running.running_step import Span, StepRecord
 from envs.timelines.timeline import Timeline, Transfers
 from graphs.op_graph import Floats
 
@@ -18,6 +20,13 @@ class RecordedStep:
     ended: float  # seconds
     loss: float  # the part that was computed here
     record: StepRecord
+
+    def since_began(self) -> RecordedStep:
+        """By a clock that was 0 when it began: that of all processes, as far as they begin at once."""
+        zero = self.began
+        spans = [Span(op, start - zero, finish - zero) for op, start, finish in self.record.spans]
+        messages = [each._replace(start=each.start - zero, finish=each.finish - zero) for each in self.record.messages]
+        return RecordedStep(0.0, self.ended - zero, self.loss, StepRecord(spans, messages))
 
 
 def measured_timeline(predicted: Timeline, processes: Sequence[RecordedStep]) -> Timeline:

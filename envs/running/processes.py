@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -67,6 +68,7 @@ class Ready:
     """What a process sends first."""
 
     rank: int
+    device: str  # as PyTorch calls it
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,9 @@ class Failed:
 class Workers:
     """A process per device. They start with the first job, and again with the next one after a failure."""
 
+    shares_clock = True
+    """Whether processes read one clock."""
+
     def __init__(self, devices: Sequence[str], *, pin: bool = True) -> None:
         """`devices` as PyTorch calls them, all on CPUs or all on GPUs.
 
@@ -95,7 +100,7 @@ class Workers:
         self.devices = tuple(devices)
         self._pin = pin
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._started: list[Popen[bytes]] = []  # by rank
+        self._started: dict[int, Popen[bytes]] = {}  # from here, by rank
         self._pipes: dict[int, Connection] = {}
 
     def __enter__(self) -> Workers:
@@ -117,9 +122,8 @@ class Workers:
         Raises the InputError that it raises in one of them, and ProcessError if one fails otherwise, dies, or has not
         answered within the limit, in seconds.
         """
+        self.start()
         try:
-            if not self._started:
-                self._start()
             for pipe in self._pipes.values():
                 with suppress(ConnectionError):  # it has ended, as its answer will say
                     pipe.send(job)
@@ -128,14 +132,27 @@ class Workers:
             self.close()
             raise
 
-    def close(self) -> None:
-        """End all processes at once, whatever they do."""
+    def start(self) -> None:
+        """Start what has not started. Raises ProcessError if a process does not begin."""
+        if self._started:
+            return
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self, *, well: bool = False) -> None:
+        """End all processes at once, whatever they do; who has launched them sees whether it was `well`."""
         for pipe in self._pipes.values():
+            if well:
+                with suppress(ConnectionError):
+                    pipe.send(None)
             pipe.close()
         self._pipes.clear()
-        for process in self._started:
+        for process in self._started.values():
             process.kill()
-        for process in self._started:
+        for process in self._started.values():
             process.wait()
         self._started.clear()
         if self._folder is not None:
@@ -144,44 +161,57 @@ class Workers:
 
     def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="placelab-run-")  # for this user alone
-        folder = Path(self._folder.name)
-        path = folder / "jobs"
+        ready = self._start_in(self._folder.name)
+        self.devices = tuple(each.device for each in sorted(ready, key=lambda each: each.rank))
+
+    def _start_in(self, folder: str) -> list[Ready]:
+        """Start them with a folder of their own, and wait for each to begin."""
         cores = _cores(self.devices) if self._pin else []
-        command = [sys.executable, "-u", "-m", ENTRY, str(folder)]
         environment = _environment() | {"WORLD_SIZE": str(len(self.devices))}
-        with socket.socket(socket.AF_UNIX) as server, (folder / "log").open("wb") as log:
-            server.bind(str(path))
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(f"{folder}/jobs")
             server.listen(len(self.devices))
-            server.settimeout(0.2)
             for rank, device in enumerate(self.devices):
                 core = str(cores[rank]) if cores else ""
-                process = Popen(
-                    [*command, device, core],
-                    env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stdin=DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C is for this process, which ends the others
-                )
-                self._started.append(process)
-            self._accept(server, time.monotonic() + START_LIMIT)
+                own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                self._begin(rank, folder, device, core, environment | own)
+            return self._accept(server, time.monotonic() + START_LIMIT)
 
-    def _accept(self, server: socket.socket, until: float) -> None:
-        """Wait for each process to begin."""
-        while len(self._pipes) < len(self.devices):
+    def _begin(self, rank: int, folder: str, device: str, core: str, environment: Mapping[str, str]) -> None:
+        """Start a process."""
+        with (Path(folder) / "log").open("ab") as log:
+            self._started[rank] = Popen(
+                [sys.executable, "-u", "-m", ENTRY, folder, device, core],
+                env=environment,
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which ends the others
+            )
+
+    def _accept(self, server: socket.socket, until: float, key: bytes = b"") -> list[Ready]:
+        """What each process says as it begins; what does not send the key first is not listened to."""
+        found = list[Ready]()
+        server.settimeout(0.2)
+        while len(found) < len(self.devices):
             try:
                 connected, _ = server.accept()
             except TimeoutError:
-                if any(process.poll() is not None for process in self._started):
+                if any(process.poll() is not None for process in self._started.values()):
                     raise ProcessError(f"the processes could not be started: {self._last_words()}") from None
                 if time.monotonic() > until:
                     raise ProcessError(f"the processes did not begin within {START_LIMIT:.0f} seconds") from None
                 continue
             connected.setblocking(True)
             pipe = Connection(connected.detach())
+            if key and not _knows(pipe, key):
+                pipe.close()
+                continue
             ready = pipe.recv()
             assert isinstance(ready, Ready)
             self._pipes[ready.rank] = pipe
+            found.append(ready)
+        return found
 
     def _answers(self, until: float, limit: float) -> list[object]:
         """What each process answers, by rank."""
@@ -225,6 +255,8 @@ class Workers:
 
     def _stacks(self, rank: int) -> str:
         """Where the threads of a process are, which it says even if none can run Python."""
+        if rank not in self._started:
+            return "it was not started from here"
         before = len(self._said())
         self._started[rank].send_signal(signal.SIGUSR1)
         time.sleep(SOON)
@@ -247,6 +279,8 @@ class Workers:
 
     def _how_it_ended(self, rank: int) -> str:
         """What became of a process that closed its end of the socket, in words."""
+        if rank not in self._started:
+            return "ended, or is not reached any more"
         try:
             code = self._started[rank].wait(GRACE)
         except TimeoutExpired:
@@ -264,6 +298,14 @@ class Workers:
         """What the processes have written so far."""
         assert self._folder is not None
         return (Path(self._folder.name) / "log").read_text(errors="replace")
+
+
+def _knows(pipe: Connection, key: bytes) -> bool:
+    """Whether a key is the first that comes."""
+    try:
+        return pipe.poll(GRACE) and secrets.compare_digest(pipe.recv_bytes(len(key)), key)
+    except (EOFError, OSError):
+        return False
 
 
 def _died(others: Mapping[Connection, int]) -> int | None:
@@ -305,14 +347,17 @@ def _own_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
+def our_packages() -> dict[str, str]:
+    """The variables by which a process imports the packages that this one does."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    # no folder of the user's may hide a package: PYTHONSAFEPATH
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+
+
 def _environment() -> dict[str, str]:
-    """What processes are started with: ours are the packages that they import, and they meet on this machine."""
-    given = dict(os.environ)
-    path = os.pathsep.join(filter(None, [str(ROOT), given.get("PYTHONPATH", "")]))
+    """What processes are started with: they meet on this machine."""
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
     meet = {} if not loopback else {"GLOO_SOCKET_IFNAME": loopback}
     # glibc keeps freed memory: if it is given back, every large tensor of the next step costs page faults
     meet |= {"MALLOC_MMAP_THRESHOLD_": _NEVER, "MALLOC_TRIM_THRESHOLD_": _NEVER}
-    # no folder of the user's may hide a package: PYTHONSAFEPATH
-    ours = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
-    return meet | given | ours
+    return meet | dict(os.environ) | our_packages()

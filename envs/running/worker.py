@@ -1,6 +1,7 @@
-"""One of the processes that `processes` starts: it does one job after another, as long as the socket is open.
+"""One of the processes of `Workers`: it does one job after another, as long as the socket is open.
 
-It is started with the folder of the socket, its device, and its core, or "".
+It is started with the folder of the socket, its device, and its core, or "". Without a device a launcher such as
+torchrun has said where it belongs (`Launched`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from envs.running.launched import Launched
 from envs.running.processes import Done, Failed, Process, Ready
 from envs.running.progress import ACTIVITY, BEAT
 from graphs.foundation.errors import InputError, reason
@@ -24,19 +27,43 @@ from graphs.foundation.errors import InputError, reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch.distributed.distributed_c10d import Store
+
     Job = Callable[[Process], object]
 
 
 def main(folder: str, device: str, core: str) -> None:
     """Connect, join the others, and do what is sent."""
     faulthandler.register(signal.SIGUSR1)  # it says where all threads are, whatever they wait for
+    if not device and (launched := Launched.here()) is not None:
+        take_part(launched)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if core:
         os.sched_setaffinity(0, {int(core)})
     with socket.socket(socket.AF_UNIX) as connected:
         connected.connect(f"{folder}/jobs")
         pipe = Connection(connected.detach())
-    pipe.send(Ready(rank))
+
+    def store() -> Store:
+        from torch import distributed  # imported here: the socket is watched meanwhile
+
+        return distributed.FileStore(f"{folder}/meeting", size)  # type: ignore[attr-defined]  # documented
+
+    _serve(pipe, rank, size, device, store)
+
+
+def take_part(launched: Launched) -> NoReturn:
+    """Do what rank 0 of a launcher's processes sends, until it sends no more; this process ends with that.
+
+    Raises InputError if rank 0 cannot be reached, or this process has no GPU where others have.
+    """
+    device, store = launched.device, launched.store()
+    _serve(launched.connected(store), launched.rank, launched.size, device, lambda: store)
+
+
+def _serve(pipe: Connection, rank: int, size: int, device: str, store: Callable[[], Store]) -> NoReturn:
+    """Join the others by a store, and do what is sent."""
+    pipe.send(Ready(rank, device))
     jobs: SimpleQueue[Job | Exception] = SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
     busy = threading.Event()
@@ -44,7 +71,7 @@ def main(folder: str, device: str, core: str) -> None:
     said = threading.Lock()  # one thing is sent at a time
     threading.Thread(target=_report, args=(pipe, said, busy), daemon=True).start()
     try:
-        process = _joined(rank, size, device, f"{folder}/meeting")
+        process = _joined(rank, size, device, store)
     except Exception as error:
         jobs.get()
         with said:
@@ -55,21 +82,26 @@ def main(folder: str, device: str, core: str) -> None:
             job = jobs.get()
             busy.set()
             answer = _answer(job, process)
-            with said:
+            with said, suppress(ConnectionError):  # nobody waits any more
                 pipe.send(answer)
                 busy.clear()
-    threading.Event().wait()  # until the socket is closed
+    while True:
+        threading.Event().wait()  # until the socket is closed
 
 
 def _receive(pipe: Connection, jobs: SimpleQueue[Job | Exception]) -> None:
-    """Take jobs as they come, and end this process, whatever it does, when no more can."""
+    """Take jobs as they come, and end this process, whatever it does, when no more can: well if it is told so."""
     while True:
         try:
-            jobs.put(pipe.recv())
+            job = pipe.recv()
         except (EOFError, OSError):
-            os._exit(0)
+            os._exit(1)
         except Exception as error:  # a job of a module that cannot be imported here, for one
             jobs.put(error)
+        else:
+            if job is None:
+                os._exit(0)
+            jobs.put(job)
 
 
 def _report(pipe: Connection, said: threading.Lock, busy: threading.Event) -> None:
@@ -85,13 +117,13 @@ def _report(pipe: Connection, said: threading.Lock, busy: threading.Event) -> No
         time.sleep(BEAT)
 
 
-def _joined(rank: int, size: int, name: str, meeting: str) -> Process:
-    """What this process is, once it has met the others by a file."""
+def _joined(rank: int, size: int, name: str, meeting: Callable[[], Store]) -> Process:
+    """What this process is, once it has met the others."""
     import torch  # imported here: the socket is watched meanwhile
     from torch import distributed
 
     torch.set_num_threads(1)
-    device, store = torch.device(name), distributed.FileStore(meeting, size)  # type: ignore[attr-defined]  # documented
+    device, store = torch.device(name), meeting()
     backend, bound = distributed.get_default_backend_for_device(device), None  # gloo, or NCCL
     if device.type != "cpu":
         torch.accelerator.set_device_index(device)

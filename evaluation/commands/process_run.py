@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from graphs.foundation.progress import waiting
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from envs.running.processes import Workers
     from envs.running.training_job import Training
     from evaluation.commands.arguments import ClusterLike, GraphLike, PathLike, PlanLike, ProblemOptions, RunOptions
     from evaluation.comparing.simulated_plan import SimulatedPlan
@@ -46,9 +47,10 @@ def run(
 ) -> MeasuredPlan | LoopedPlan:
     """Train a model for some steps as a plan says, in a process per device, and compare with what was predicted.
 
-    On CPUs the processes use gloo, each on a core of its own if there are enough, and on GPUs NCCL. The optimizer is
-    Adam. A model that returns one number returns its loss; of others the loss is the sum of all outputs. The first two
-    steps do not count for the step time.
+    On CPUs the processes use gloo, each on a core of its own if there are enough, and on GPUs NCCL. They are started
+    here, or by torchrun, on one host or several: each rank is then a device of the cluster. The optimizer is Adam. A
+    model that returns one number returns its loss; of others the loss is the sum of all outputs. The first two steps do
+    not count for the step time.
 
     Args:
         model: `file.py:callable` or a family spec: each process makes the model itself, with the same weights.
@@ -77,21 +79,27 @@ def run(
         trace: a file of both steps to write for ui.perfetto.dev: `*.json` or `*.json.gz`.
 
     """
-    _check_files(model, plan, cluster, options, out)
-    _check_model(model)  # imports torch, unlike the checks of files
-    _check_loop(devices, options["chart"] or options["trace"] or out, asked=in_one_process)
-    used = _devices(devices, cluster, in_one_process=in_one_process)
-    asked = _asked(options)
-    by = asked if in_one_process else _by_processes(asked, plan, cluster)
-    planned = simulate(model, plan, cluster=cluster, **by)
+    with _launched(devices, in_one_process=in_one_process) as launched:
+        _check_files(model, plan, cluster, options, out)
+        _check_model(model)  # imports torch, unlike the checks of files
+        _check_loop(devices, options["chart"] or options["trace"] or out, asked=in_one_process)
+        used = _devices(devices, cluster, launched, in_one_process=in_one_process)
+        asked = _asked(options)
+        by = asked if in_one_process else _by_processes(asked, plan, cluster)
+        planned = simulate(model, plan, cluster=cluster, **by)
+        training = _training(model, steps, options)
+        if in_one_process:
+            return _looped(planned, training, used, check=check)
+        found = _measured(planned, training, launched, used, check=check, limit=options["limit"])
+        _save(found, options["chart"], options["trace"], out, {**asked, "cluster": cluster, "batch": None})
+        return found
+
+
+def _training(model: GraphLike, steps: int, options: RunOptions) -> Training:
+    """What is trained."""
     from envs.running.training_job import Training
 
-    training = Training(str(model), steps, options["batch"] or 0, options["seed"], options["data"])
-    if in_one_process:
-        return _looped(planned, training, used, check=check)
-    found = _measured(planned, training, used, check=check, limit=options["limit"])
-    _save(found, options["chart"], options["trace"], out, {**asked, "cluster": cluster, "batch": None})
-    return found
+    return Training(str(model), steps, options["batch"] or 0, options["seed"], options["data"])
 
 
 def _asked(options: RunOptions) -> ProblemOptions:
@@ -117,10 +125,41 @@ def _by_processes(asked: ProblemOptions, plan: PlanLike, cluster: ClusterLike) -
     return own
 
 
+def _launched(devices: Sequence[str], *, in_one_process: bool) -> AbstractContextManager[Workers | None]:
+    """The processes that torchrun started together with this one, if it did. All but rank 0 do not return from here.
+
+    Raises InputError for settings that are torchrun's to say.
+    """
+    from envs.running.launched import Launched
+    from envs.running.launched_workers import LaunchedWorkers
+    from envs.running.worker import take_part
+
+    launched = Launched.here()
+    if launched is None:
+        return nullcontext()
+    if launched.rank:
+        take_part(launched)
+    workers = LaunchedWorkers(launched)
+    workers.start()  # first of all, as the others end when this process closes what connects them
+    if devices or in_one_process:
+        workers.close()
+        raise InputError(
+            "torchrun has started this process, and so says how many there are and where: leave `devices` and "
+            "`in_one_process` out, or run it without torchrun"
+        )
+    return workers
+
+
 def _measured(
-    planned: SimulatedPlan, training: Training, devices: tuple[str, ...], *, check: bool, limit: int
+    planned: SimulatedPlan,
+    training: Training,
+    launched: Workers | None,
+    devices: tuple[str, ...],
+    *,
+    check: bool,
+    limit: int,
 ) -> MeasuredPlan:
-    """Run a plan in processes of their own."""
+    """Run a plan in processes of their own, or in those that were launched."""
     from envs.running.measured_run import run_plan
     from envs.running.processes import Workers
     from envs.running.ways import check_model
@@ -129,9 +168,11 @@ def _measured(
     _check_precision(planned)
     check_model(training, planned.problem, planned.plan, devices[0])
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
-    with Workers(devices) as workers:
+    with launched or Workers(devices) as workers:
         with waiting(f"running {planned.problem.name}"):
             run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
+        if launched is not None:
+            launched.close(well=run.is_equal)
         return MeasuredPlan(planned, run, training, devices, workers.cores)
 
 
@@ -203,15 +244,10 @@ def _save(
 def _check_files(
     model: GraphLike, plan: PlanLike, cluster: ClusterLike, options: RunOptions, out: PathLike | None
 ) -> None:
-    """Raise InputError for what cannot be read or written, and if torchrun has started this process."""
+    """Raise InputError for what cannot be read or written."""
     inputs = [model, plan, cluster]
     check_charts(options["chart"], inputs=inputs)
     check_writable(options["trace"], endings=TRACES, inputs=inputs)
-    if "RANK" in os.environ:
-        raise InputError(
-            "RANK is set: torchrun seems to have started this already; run it by itself, since it starts a process for "
-            "each device"
-        )
     if out is not None:
         from evaluation.measuring.measured_folder import check_free
 
@@ -243,13 +279,22 @@ def _check_data(data: str) -> None:
             raise InputError(f"data: {data} is no path/to/file.py:callable that exists")
 
 
-def _devices(given: Sequence[str], cluster: ClusterLike, *, in_one_process: bool) -> tuple[str, ...]:
+def _devices(
+    given: Sequence[str], cluster: ClusterLike, launched: Workers | None, *, in_one_process: bool
+) -> tuple[str, ...]:
     """On what each process is to run. Raises InputError for devices that cannot be used, or not together."""
     from envs.placed_models.places import given_devices  # with torch
     from evaluation.commands.problems import CLUSTER
     from graphs.files.load import load_cluster
 
     found = load_cluster(cluster or CLUSTER)
+    if launched is not None:
+        if len(launched.devices) != len(found):
+            raise InputError(
+                f"torchrun has started {len(launched.devices)} processes, and the cluster has {len(found)} devices: "
+                "start one for each"
+            )
+        return launched.devices
     if not given:
         from envs.running.processes import devices_for
 

@@ -174,9 +174,3 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     with pytest.raises(InputError) as refused:
         placelab.run(**{"model": given, "plan": "model.plan.json", "cluster": "p100x2", **keywords})
     assert sentence in str(refused.value)
-
-
-def test_several_starts_of_one_run_are_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    with pytest.raises(InputError, match="RANK is set: torchrun seems to have started this already"):
-        placelab.run(given, "model.plan.json", cluster="p100x2")
