@@ -1,4 +1,4 @@
-"""How the house is built: which room may ask which, how long a function may be, and where an import may stand."""
+"""How the house is built: who may import whom, how long a function may be, and where an import may stand."""
 
 import ast
 import re
@@ -10,10 +10,10 @@ from graphs.foundation import by_name
 from placelab.names import listed
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOORS = ("graphs", "envs", "placers", "training", "evaluation")
+FLOORS = ("graphs", "envs", "placers", "training", "evaluation", "placelab")
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in (path for floor in (*FLOORS, "placelab") for path in (ROOT / floor).rglob("*.py"))
+    for path in (path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
 }
 MOST_LINES = 60
 MOST_PARAMETERS = 9
@@ -28,6 +28,19 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def nodes(name: str) -> tuple[ast.AST, ...]:
     """Parsed when a test asks for it: every process of a run of all tests reads this file."""
     return tuple(ast.walk(ast.parse(FILES[name].read_text())))
+
+
+@cache
+def imports(name: str) -> list[tuple[int, str]]:
+    """Line and dotted name of everything that a module imports, at its top or inside a function."""
+    found: list[tuple[int, str]] = []
+    for node in nodes(name):
+        if isinstance(node, ast.Import):
+            found += ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}:{node.lineno}: imports are absolute"
+            found += ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
 
 
 @cache
@@ -54,6 +67,41 @@ def functions(name: str) -> Iterator[Function]:
             marks = {mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)}
             if not marks & COMPILED:
                 yield node
+
+
+def floor(name: str) -> int:
+    top = name.partition(".")[0]
+    return FLOORS.index(top) if top in FLOORS else -1
+
+
+def test_the_floors_are_found() -> None:
+    assert len(FILES) > 30
+    assert {floor(name) for name in FILES} == set(range(len(FLOORS)))
+
+
+def test_an_import_never_goes_up() -> None:
+    assert [
+        f"{name}:{line} imports {other}, which is a floor above"
+        for name in sorted(FILES)
+        for line, other in imports(name)
+        if floor(other) > floor(name)
+    ] == []
+
+
+def test_a_room_of_placers_imports_no_placer_above_it() -> None:
+    rooms = [name for name in sorted(FILES) if folder(name).startswith("placers/")]
+    assert [
+        f"{name}:{line} imports {other}; a room builds placers by name"
+        for name in rooms
+        for line, other in imports(name)
+        if other.startswith("placers.") and (ROOT / "placers" / f"{other.split('.')[1]}.py").is_file()
+    ] == []
+
+
+def test_nothing_is_pickled_but_what_own_processes_are_sent() -> None:
+    picklers = {"pickle", "dill", "cloudpickle"}
+    users = [name for name in FILES if any(other.partition(".")[0] in picklers for _, other in imports(name))]
+    assert users == ["graphs.foundation.parcels"]
 
 
 def cycles() -> list[list[str]]:

@@ -53,17 +53,17 @@ def wide_products() -> tuple[OpGraph, float]:
 )
 def test_layers_that_fit_on_no_device_are_divided(model: Callable[[], tuple[OpGraph, float]], said: str) -> None:
     problem = on(*model())
-    undivided = replace(QUICK, split=False).place(problem, budget=60)
+    undivided = replace(QUICK, split=False).place(problem, budget=20)
     assert not simulate(problem, undivided.plan).fits
-    found = QUICK.place(problem, budget=60)
+    found = QUICK.place(problem, budget=30)
     assert simulate(problem, found.plan).fits
     assert found.plan.split
     assert re.match(said, " ".join(found.notes))
 
 
 def test_large_weights_and_few_samples_are_faster_divided() -> None:
-    problem = on(mlp([4096] * 6, 16).graph)
-    without, found = (replace(QUICK, split=split).place(problem, budget=60) for split in (False, True))
+    problem = on(mlp([4096] * 4, 16).graph)
+    without, found = (replace(QUICK, split=split).place(problem, budget=20) for split in (False, True))
     steps = [simulate(problem, each.plan).step_seconds for each in (without, found)]
     assert steps[1] < 0.7 * steps[0]
     assert not without.plan.split

@@ -45,7 +45,7 @@ def test_it_is_behind_no_other_placer_that_divides_ops(graph: OpGraph) -> None:
 
 def test_what_fits_on_no_device_is_divided_until_it_fits_in_the_simulator() -> None:
     """Each device has room for a quarter of the weights and a little more; replicas would hold all."""
-    graph = mlp([256] * 5, 64).graph
+    graph = mlp([256] * 4, 64).graph
     whole = problem(graph, 1)
     needed = float(simulate(whole, SplitSearch().place(whole).plan).peak_bytes.max())
     small = replace(device("p100"), memory_bytes=0.45 * needed)
