@@ -15,7 +15,7 @@ from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.lookup import learned_placers, trainer_of
-from placers.learned.settings import Imitation, Ppo, Reinforce, Settings, WholePlans
+from placers.learned.settings import Imitation, Settings, WholePlans
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import SECTIONS, Recipe, Validation, load_recipe, recipe_names
 from training.runs.finetune import FineTuned, FineTuner
@@ -32,11 +32,11 @@ def recipe(name: str, updates: int = 2) -> Recipe:
     """That of the placer's name, if there is one, with few and small updates."""
     given = load_recipe(name) if name in recipe_names() else Recipe(placer=name, network=name)
     if trainer_of(name) == "reinforce":
-        return replace(given, reinforce=Reinforce(updates=updates, problems_per_update=2))
+        return replace(given, reinforce=replace(given.reinforce, updates=updates, problems_per_update=2))
     if trainer_of(name) == "whole_plans":
         few = WholePlans(updates=updates, imitation=1, label_simulations=2, problems_per_update=2, samples=4)
         return replace(given, validation=Validation(), whole_plans=few)
-    ppo = Ppo(updates=updates, problems_per_update=2, samples=4, epochs=2)
+    ppo = replace(given.ppo, updates=updates, problems_per_update=2, samples=4, epochs=2)
     return replace(given, ppo=ppo, imitation=Imitation(simulations=5, updates=1, weight=0.1))
 
 
@@ -53,8 +53,10 @@ def check_a_whole_life(name: str, folder: Path) -> None:
     whole = train(recipe(name), problems(), out=folder / "whole", seed=1)
     stop_after_the_first_update(name, folder / "stopped")
     resumed = train(recipe(name), problems(), out=folder / "stopped", seed=1, resume=True)
-    assert torch.equal(weights(whole.policy), weights(resumed.policy))
+    assert torch.equal(weights(whole.policy), weights(resumed.policy)), "of equal seeds; baselines are resumed, too"
+    assert len({(folder / run / "metrics.jsonl").read_text() for run in ("whole", "stopped")}) == 1
     assert not torch.equal(weights(whole.policy), weights(new_policy(name, seed=1)))
+    assert not torch.equal(weights(new_policy(name, seed=2)), weights(new_policy(name, seed=1)))
     assert (folder / "whole" / "card.md").read_text().count(TRAINER_WORDS[trainer_of(name)]) == 1
 
     problem = problems()[1]

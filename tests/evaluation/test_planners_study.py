@@ -9,6 +9,8 @@ from evaluation.studies.planners.__main__ import CAPTURED, Case, PlannerFindings
 from graphs.foundation.errors import InputError
 from tests.evaluation.some_records import record
 
+SMALL = "transformer:layers=1,width=32,heads=2,sequence=8,batch=8,vocabulary=50"
+
 
 def measured(model: str, ours: float, cluster: str = "any", **rivals: float) -> Case:
     """A case; a rival whose seconds are below nothing has a plan that does not fit."""
@@ -36,7 +38,7 @@ def test_what_does_not_fit_is_no_rival_and_what_is_lost_is_said() -> None:
 
 
 def test_a_study_of_planners_says_what_is_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planners, "MODELS", {"VGG": "vgg:layers=11,image=32,batch=16"})
+    monkeypatch.setattr(planners, "MODELS", {"GPT": SMALL})
     monkeypatch.setattr(planners, "CLUSTERS", {"two P100": "p100:devices=2"})
     monkeypatch.setattr(planners, "LONGER", 2)
     with pytest.raises(InputError, match="no case is planned yet"):
@@ -46,7 +48,7 @@ def test_a_study_of_planners_says_what_is_gained(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "planners.png").exists()
     assert "It is behind a rival on 0 cases of 1." in written
     assert "times the budget, on 1 case, is better by more than 1% on" in written
-    assert written.count("| VGG | two P100 |") == 1
+    assert written.count("| GPT | two P100 |") == 1
     assert Planners(out=tmp_path, budget=20).write().read_text() == written
 
 

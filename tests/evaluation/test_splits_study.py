@@ -11,6 +11,8 @@ from evaluation.studies.splits.__main__ import Held, Model, Placed, SplitFinding
 from graphs.foundation.errors import InputError
 from tests.evaluation.some_records import record
 
+SMALL = "transformer:layers=1,width=32,heads=2,sequence=8,batch=8,vocabulary=50"
+
 
 def placed(placer: str, seconds: float, *, fits: bool = True, held: float = 3.0) -> Placed:
     """A plan that takes seconds, and holds bytes of which one is a buffer."""
@@ -42,14 +44,14 @@ def test_the_better_expert_that_fits_counts_and_buffers_do_not() -> None:
 def test_a_study_of_splits_says_who_is_fastest_and_what_devices_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
+    monkeypatch.setattr(splits, "MODELS", {"GPT": SMALL})
     monkeypatch.setattr(splits, "LARGE", {})
     with pytest.raises(InputError, match="no model is placed yet"):
         Splits(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True).write()
     document = Splits(cluster="p100:devices=2", out=tmp_path, budget=5).write()
     written = document.read_text()
     assert "`split_search` is behind data or tensor parallelism on 0 models of 1." in written
-    assert written.count("\n| VGG |") == 2
+    assert written.count("\n| GPT |") == 2
     assert "fit on no single device" not in written
     assert Splits(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True).write().read_text() == written
 
@@ -57,7 +59,7 @@ def test_a_study_of_splits_says_who_is_fastest_and_what_devices_hold(
 def test_a_study_is_of_a_users_loop_unless_another_way_of_running_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
+    monkeypatch.setattr(splits, "MODELS", {"GPT": SMALL})
     monkeypatch.setattr(splits, "LARGE", {})
     monkeypatch.setattr(splits, "RIVALS", splits.EXPERTS)
     usual = Splits(cluster="p100:devices=2", out=tmp_path, budget=5)

@@ -1,9 +1,7 @@
 """Placeto's runs: the recipe's sections, equal seeds, resuming, what is refused, and fine-tuning."""
 
 import json
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +17,6 @@ from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.settings import EpisodeRules, Ppo, Reinforce
 from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
-from training.learning.reinforce import ReinforceMetrics, ReinforceTrainer
 from training.recipe import Recipe, load_recipe
 from training.runs.finetune import FineTuned, FineTuner
 from training.runs.run_folder import TRAINER
@@ -53,34 +50,6 @@ def untrained(network: str = UNTRAINED) -> LearnedPlacer:
 def weights(placer: LearnedPlacer) -> torch.Tensor:
     assert placer.policy is not None
     return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
-
-
-def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, again = trained(6, tmp_path / "whole"), trained(6, tmp_path / "again")
-    assert torch.equal(weights(whole), weights(again))
-    assert not torch.equal(weights(whole), weights(trained(6, tmp_path / "other", seed=4)))
-
-    _interrupt(monkeypatch, update=4)
-    stopped = tmp_path / "stopped"
-    with pytest.raises(KeyboardInterrupt, match="stopped after update 4 of 6"):
-        trained(6, stopped)
-    resumed = trained(6, stopped, resume=True)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert (stopped / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
-
-
-def _interrupt(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
-    """Ctrl-C is pressed during an update."""
-    original = ReinforceTrainer.update
-
-    def pressed(self: ReinforceTrainer[Any, Any]) -> ReinforceMetrics:
-        if self.updates + 1 == update:
-            signal.raise_signal(signal.SIGINT)
-        return original(self)
-
-    monkeypatch.setattr(ReinforceTrainer, "update", pressed)
 
 
 def test_a_run_folder_is_that_of_any_placer(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from placers.learned.hdp.policy import HdpPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
-from tests.training.interruption import stopped_after
 from training.learning.advantage import DECAY, MovingAverage
 from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.recipe import Recipe, load_recipe
@@ -95,19 +94,6 @@ def test_finetuning_an_untrained_placer_finds_the_known_optimum(name: str, four_
     plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200).plan
     assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
     assert not torch.equal(weights(results[0].policy), weights(start.policy_for(problem)))
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(name: str, tmp_path: Path) -> None:
-    whole = train(recipe(name, 6), problems(), out=tmp_path / "whole", seed=3)
-    again = train(recipe(name, 6), problems(), out=tmp_path / "again", seed=3)
-    other = train(recipe(name, 6), problems(), out=tmp_path / "other", seed=4)
-    assert torch.equal(weights(whole.policy), weights(again.policy))
-    assert not torch.equal(weights(whole.policy), weights(other.policy))
-    with stopped_after(4, 6):
-        train(recipe(name, 6), problems(), out=tmp_path / "resumed", seed=3)
-    resumed = train(recipe(name, 6), problems(), out=tmp_path / "resumed", seed=3, resume=True)
-    assert torch.equal(weights(whole.policy), weights(resumed.policy)), "baselines are resumed, too"
 
 
 @pytest.mark.parametrize("name", SPECS)

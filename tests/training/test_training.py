@@ -174,40 +174,6 @@ def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch
     assert tuned > likelihood()
 
 
-@pytest.mark.parametrize("placer", ["gdp", "sequential"])
-def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(placer: str, tmp_path: Path) -> None:
-    whole = train(recipe(8, placer), problems(), out=tmp_path / "whole", seed=3)
-    again = train(recipe(8, placer), problems(), out=tmp_path / "again", seed=3)
-    other = train(recipe(8, placer), problems(), out=tmp_path / "other", seed=4)
-    assert torch.equal(weights(whole), weights(again))
-    assert not torch.equal(weights(whole), weights(other))
-
-    interrupted = tmp_path / "interrupted"
-    with pytest.raises(KeyboardInterrupt, match="stopped after update 5 of 8"):
-        train(recipe(8, placer), _interrupting(problems(), updates=5), out=interrupted, seed=3)
-    resumed = train(recipe(8, placer), problems(), out=interrupted, seed=3, resume=True)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert (interrupted / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
-
-
-def _interrupting(given: list[Problem], updates: int) -> list[Problem]:
-    """The same problems; Ctrl-C is pressed during an update."""
-    from training.learning import ppo
-
-    original, count = ppo.PpoTrainer.update, 0
-
-    def update(self: ppo.PpoTrainer[Any, Any, Any]) -> ppo.PpoMetrics:
-        nonlocal count
-        count += 1
-        if count == updates:
-            ppo.PpoTrainer.update = original  # type: ignore[method-assign]
-            signal.raise_signal(signal.SIGINT)
-        return original(self)
-
-    ppo.PpoTrainer.update = update  # type: ignore[method-assign]
-    return given
-
-
 def test_a_run_folder_tells_what_made_it(tmp_path: Path) -> None:
     train(recipe(2), problems(), out=tmp_path / "run", seed=1, command="placelab train")
     meta = json.loads((tmp_path / "run" / "meta.json").read_text())
