@@ -31,6 +31,7 @@ class Host:
     per_device: bool = False  # a process for each device, not one for all of them
     waits: bool = False  # such a process waits for what it is sent, and for its device where a pass begins or ends
     fetch: float = 0.0  # to get a micro-batch, before each forward pass of a process that waits
+    in_order: bool = False  # one thread for all devices issues all ops in their order, that of autograd or not
     apart: float = 0.0  # by how much two such processes come apart to a collective; so do all for each doubling
     deferral: float = 0.0  # more in either pass for a call whose gradient of a weight is deferred
     name: str = field(default="", compare=False, repr=False)  # its name in `HOSTS`: a cluster may have measured it
@@ -82,13 +83,16 @@ class Collectives:
 # to 3.6 ms for a micro-batch however little it computes, without computing any forward pass again. Of updates:
 # fused Adam takes a processor 5.5 us for each weight. Of collectives: to enqueue one in NCCL takes PyTorch 10 to 30 us.
 # `compiled` is of captured CUDA graphs, as `torch.compile(mode="reduce-overhead")` makes them: 3.4 us for a kernel of
-# 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). Megatron-LM waits for what it is sent, and for its
-# device: `torch.cuda.synchronize` in its `p2p_communication.py` and, where a pass begins and ends, in its timers; and
-# `broadcast_data` copies the sizes of a micro-batch from the device. Before a forward pass `get_batch` broadcasts twice
-# and makes masks and positions, some 15 ops: in the same half, of each micro-batch 2.5 ms grow neither with layers nor
-# with sequences, and the ops of embedding, head and loss cost 1.4 of these. Its ranks come apart to collectives by
-# 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take 0.2, 1.0 and 1.7 ms (0.0,
-# 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one device has, for four sums.
+# 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). `replayed` is of the same in one thread, where a
+# message costs a copy, which is a call of PyTorch, 24 us at least (same file), and at each end the launch of a graph,
+# 2.5 us whatever is in it ("Constant Time Launch for Straight-Line CUDA Graphs", NVIDIA 2024). Megatron-LM waits for
+# what it is sent, and for its device: `torch.cuda.synchronize` in its `p2p_communication.py` and, where a pass begins
+# and ends, in its timers; and `broadcast_data` copies the sizes of a micro-batch from the device. Before a forward pass
+# `get_batch` broadcasts twice and makes masks and positions, some 15 ops: in the same half, of each micro-batch 2.5 ms
+# grow neither with layers nor with sequences, and the ops of embedding, head and loss cost 1.4 of these. Its ranks come
+# apart to collectives by 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take
+# 0.2, 1.0 and 1.7 ms (0.0, 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one
+# device has, for four sums.
 # A call whose gradient of a weight is deferred has two nodes of Python's in place of one of PyTorch's: on a processor a
 # linear layer takes 2.7 us in the forward and 11.9 in the backward pass, and 21.5 and 25.4 so.
 HOSTS = {
@@ -97,6 +101,7 @@ HOSTS = {
         Host(44e-6, 54e-6, 5e-6, 30e-6, deferral=16e-6, name="eager"),
         Host(68e-6, 81e-6, 5e-6, 30e-6, waits=True, fetch=1.1e-3, apart=100e-6, name="megatron"),
         Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
+        Host(0.5e-6, 0.5e-6, 5e-6, 14.5e-6, in_order=True, name="replayed"),
     )
 }
 

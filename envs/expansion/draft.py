@@ -167,7 +167,7 @@ class Draft:
         tensor = (origin + 1) * (plan.schedule.micro_batches + 1) + micro_batch + 1
         if by_nccl:
             set_exchange_pace(graph, given, placement, tensor, pace)
-        host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement)
+        host = given.runtime.host and replace(given.runtime.host, per_device=not plan.is_placement, in_order=False)
         has_processes = host is not None and host.per_device
         collectives = collectives_of(graph, placement, stage, role, tensor) if has_processes else None
         runtime = replace(given.runtime, host=host, streams=given.runtime.streams and plan.is_placement)

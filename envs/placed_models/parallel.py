@@ -24,6 +24,7 @@ from envs.placed_models.recomputation import Resume, remembered_regions
 from envs.placed_models.side_streams import SideStreams
 from envs.placed_models.weight_homes import WeightHomes
 from envs.plans.plan import Plan
+from envs.replay.replayed_forward import ReplayedForward
 from graphs.capture.function_calls import ModulePath
 from graphs.foundation.errors import InputError, listed
 from graphs.foundation.torch_names import PARALLELIZE, check_names
@@ -56,11 +57,14 @@ def run_by_plan(
     problem: Problem,
     plan: Plan,
     devices: Sequence[DeviceLike] | Mapping[str, DeviceLike],
+    *,
+    replayed: ReplayedForward | None = None,
 ) -> Model:
     """The model, from now on run by a plan whose calls are on one device each (`call_placement.on_calls`).
 
     The problem's runtime says whether gradients of weights are deferred, and whether copies between accelerators have
-    side streams. Parameters and buffers are moved.
+    side streams. Parameters and buffers are moved. Training steps are `replayed`, if that is given; it was made of the
+    same model.
     Raises InputError for devices that are not those of the plan, for a model that the problem's graph is not of, for
     one that is run by a plan already, and if PyTorch lacks what is needed.
     """
@@ -73,16 +77,21 @@ def run_by_plan(
     _move(model, placement, places)
     _hide_from_compilers()
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
-    model.forward = PlacedForward(model, placement, Copier(places, side), problem.runtime.defer)
+    forward = model.forward = PlacedForward(model, placement, Copier(places, side), problem.runtime.defer)
     said = set[str]()
     for path, part in model.named_modules():
         if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):
             part.register_forward_pre_hook(CalledAlone(path, said))
+    if replayed is not None:
+        replayed.begin(model, placement.homes, forward.copier)
+        forward.replayed = replayed
     return model
 
 
 class CalledAlone:
     """A hook on a part of a model that is run by a plan: it warns, once, if a part is called without the model."""
+
+    runs_by_plan = True  # by which a replayed step, which calls no hooks, knows it
 
     def __init__(self, path: str, said: set[str]) -> None:
         """`said` is that of all parts: the paths of those that a warning has named."""
@@ -127,6 +136,7 @@ class PlacedForward:
     def __init__(self, model: nn.Module, placement: CallPlacement, copier: Copier, defers: bool) -> None:
         """To be put in place of the model's own, which may itself have been put in place of its class's."""
         self.copier = copier
+        self.replayed: ReplayedForward | None = None
         self._model, self._placement, self._defers = model, placement, defers
         self._own: Callable[..., Any] | None = vars(model).get("forward")
         self._homes, self._decisions = WeightHomes(model, placement.homes), Decisions()
@@ -141,6 +151,8 @@ class PlacedForward:
             )
         if self in _active.forwards:  # the model calls itself
             return self._forward(*args, **kwargs)
+        if self.replayed is not None and self.replayed.runs():
+            return self.replayed(args, kwargs)
         with self._running("", self._decisions.start) as calls:
             returned = self._forward(*args, **kwargs)
         returned = calls.outputs(returned)
@@ -167,6 +179,8 @@ class PlacedForward:
         memo[id(self)] = copied
         copied.__init__(deepcopy(self._model, memo), self._placement, copier, self._defers)  # type: ignore[misc]
         copied._own = deepcopy(self._own, memo)
+        if self.replayed is not None:
+            copied.replayed = self.replayed.of_copy(copied._model, self._placement.homes, copier)
         return copied
 
     @contextmanager

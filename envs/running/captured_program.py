@@ -236,8 +236,9 @@ class CapturedProgram:
         """Some ops, without saying which results of theirs others read."""
         outputs = [self.builder.program.outputs[position] for position in self.loss_outputs] if self.loss in ops else []
         updates = {name: node for name, node in self._updates.items() if self._update_home[name] in ops}
+        shown = {position: node for position, node in self._shown.items() if self._latest_op(node) in ops}
         computed, read = set[Node](), set[Node]()
-        stack = [*self._made(ops), *outputs, *updates.values()]
+        stack = [*self._made(ops), *outputs, *updates.values(), *shown.values()]
         while stack:
             node = stack.pop()
             if node in computed or node in read:
@@ -261,6 +262,7 @@ class CapturedProgram:
             (),
             tuple(outputs),
             updates,
+            shown,
             self._stopped & computed,
             tuple(call for call in self.builder.program.own_calls if not computed.isdisjoint(call.nodes)),
             self.builder.program.cuts,
@@ -361,14 +363,20 @@ class CapturedProgram:
 
         One that needs none goes with the first op of its module, or else with the first of all.
         """
-        homes = {}
-        for name, node in self._updates.items():
-            needed = [self.op_of(each) for each in self._cone(node) if self._is_result(each)]
-            homes[name] = max(needed, default=self._first_op(name))
-        return homes
+        return {name: self._latest_op(node, self._first_op(name)) for name, node in self._updates.items()}
+
+    @cached_property
+    def _shown(self) -> dict[int, Node]:
+        """By their positions the outputs that are no part of the loss; the op of the latest result makes them, too."""
+        outputs = enumerate(self.builder.program.outputs)
+        return {position: node for position, node in outputs if position not in self.loss_outputs}
+
+    def _latest_op(self, node: Node, otherwise: int = 0) -> int:
+        """The op that makes the latest result that a node needs."""
+        return max((self.op_of(each) for each in self._cone(node) if self._is_result(each)), default=otherwise)
 
     def _cone(self, node: Node) -> set[Node]:
-        """What a change of a buffer needs, down to the results of ops."""
+        """What a node needs that is no op, down to the results of ops."""
         found, stack = set[Node](), [node]
         while stack:
             each = stack.pop()

@@ -1,7 +1,7 @@
 """ProgramPart: some ops of a captured program, as they are run together: ATen nodes, and what these read and make."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import getitem
 from typing import Any
@@ -34,6 +34,7 @@ class ProgramPart:
     results: tuple[Node, ...]  # its own, as far as others read them
     outputs: tuple[Node, ...]  # what the loss adds up, if it is one of the ops
     updates: Mapping[str, Node]  # the new values of buffers, by name
+    shown: Mapping[int, Node] = field(default_factory=dict)  # what the model returns that the loss does not read
     stopped: frozenset[Node] | set[Node] = frozenset()  # those nodes through which no gradient goes back
     own_calls: tuple[OwnCall, ...] = ()  # of functions with their own backward pass, which it calls
     cuts: Set[tuple[Node, Node]] = frozenset()  # what a node reads without giving it a gradient, and that node
@@ -46,7 +47,7 @@ class ProgramPart:
     @property
     def returned(self) -> tuple[Node, ...]:
         """What its module returns, but for the loss, which comes last, if it is one of the ops."""
-        return (*self.results, *self.updates.values())
+        return (*self.results, *self.updates.values(), *self.shown.values())
 
     def module(self, device: torch.device) -> GraphModule:
         """A module that takes the tensors of `placeholders` and returns a tuple of those of `returned`.

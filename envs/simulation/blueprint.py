@@ -83,7 +83,8 @@ class Blueprint(NamedTuple):
     fifo: bool  # first come, first served, whatever the priorities; with a host, in the order of issue
     host: bool  # ops start no sooner than a host has issued them
     clocked: bool  # which takes time for it
-    per_device: bool  # a process of the host for each device
+    in_order: bool  # threads of the host issue the ops in their order, not as autograd does
+    per_device: bool  # there is one for each device
     waits: bool  # which waits for what it is sent, and for its device between passes
     fetch: float  # seconds of such a process before a forward pass
     streams: bool  # devices run strictly in the order of issue, and copies occupy both ends or side streams
@@ -155,12 +156,11 @@ class Blueprint(NamedTuple):
         kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
         host, issue = problem.issuer, _issue(problem, priority)
-        follows = (
-            _follows(issue, graph.edges[order]) if host is not None and not host.per_device else edges["output"][:0]
-        )
+        in_order = host is not None and (host.per_device or host.in_order)
+        follows = _follows(issue, graph.edges[order]) if host is not None and not in_order else edges["output"][:0]
         return cls(
             len(priority) == 0 and host is None, host is not None, problem.host is not None,
-            host is not None and host.per_device,
+            in_order, host is not None and host.per_device,
             host is not None and host.per_device and host.waits, 0.0 if host is None else host.fetch, streams,
             bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, issue,
             np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
@@ -222,7 +222,7 @@ def _issue(problem: Problem, priority: Floats) -> Records:
         awaits = (issue["turn"][source] == issue["turn"][reader]) & (node[source] != node[reader])
         issue["awaits"] = np.bincount(node[reader[awaits]], minlength=len(graph))
         issue["op"] = host.seconds(graph.phase)
-        issue["message"] = host.collective if host.per_device else issue["op"]
+        issue["message"] = host.collective if host.per_device or host.in_order else issue["op"]
         if problem.nodes is not None:
             waits = np.flatnonzero(problem.nodes.deferred)
             for ops in (waits, graph.mirror[waits][graph.mirror[waits] >= 0]):

@@ -12,6 +12,8 @@ Any other plan is run by a process for each device, whose ops one thread issues,
     other plans    of gpu:0     |F0 F1 B0 B1 update|                    also for a message that it receives
                    of gpu:1     |F0 B0 F1 B1 update|
 
+A replayed placement (`Host.in_order`) is issued as other plans are, but by one thread for all devices.
+
 Each thread issues the ops of least priority first, in other plans as soon as all that they wait for has been issued;
 of equal ones the first in topological order. A node is an op, or several that autograd issues together
 (`graphs.transforms.autograd_step`); it has been issued when its copies have been. Devices and channels take first what
@@ -51,34 +53,35 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
         run.seen[device] = run.next_op[device] = NONE
     for device in range(len(run.latest)):
         run.latest[device] = NONE
-    if blueprint.per_device:
-        _issue_by_processes(blueprint, run)
+    if blueprint.in_order:
+        _issue_in_order(blueprint, run)
     else:
         _issue_by_threads(blueprint, run)
 
 
 @subroutine
-def _issue_by_processes(blueprint: Blueprint, run: Run) -> None:
-    """Each device has a thread, which is charged with each op, and before it with messages since the last one."""
+def _issue_in_order(blueprint: Blueprint, run: Run) -> None:
+    """The thread of a device, or of all, is charged with each op, and before it with messages since the last one."""
     for op in range(len(run.order)):
         run.issued[op] = np.inf
         run.awaited[op] = 0
         run.followed_by[op] = NONE
     for place in range(len(run.order) - 1, -1, -1):
         op = run.order[place]
-        here = run.tasks[op].destination
-        run.next_issued[op] = run.next_op[here]
-        run.next_op[here] = op
+        thread = run.tasks[op].destination if blueprint.per_device else 0
+        run.next_issued[op] = run.next_op[thread]
+        run.next_op[thread] = op
     for place in range(len(run.order)):
         op = int(run.order[place])
         task, issue = run.tasks[op], blueprint.issue[op]
         task.priority = place
         here = task.destination
+        thread = here if blueprint.per_device else 0
         charge = issue.collectives
         if task.seconds > 0.0:
             charge += issue.op
-        run.charge[op] = run.owed[here] + charge
-        run.owed[here] = 0.0
+        run.charge[op] = run.owed[thread] + charge
+        run.owed[thread] = 0.0
         if blueprint.waits and task.seconds > 0.0 and not issue.is_step:
             latest = run.latest[here]
             run.latest[here] = op
@@ -97,8 +100,8 @@ def _issue_by_processes(blueprint: Blueprint, run: Run) -> None:
                     run.awaited[consumer] += 1
                 if run.seen[there] != output:
                     run.seen[there] = output
-                    run.owed[here] += issue.message
-                    run.owed[there] += issue.message
+                    run.owed[thread] += issue.message
+                    run.owed[there if blueprint.per_device else 0] += issue.message
     for device in range(len(run.clocks)):
         issue_more(run, device, 0.0)
 
@@ -243,7 +246,7 @@ def sort_issues(blueprint: Blueprint, run: Run) -> None:
     """Bring the ops of a host in the order of issue: they are in it unless priorities have changed since then."""
     if blueprint.streams:
         return
-    if blueprint.per_device:
+    if blueprint.in_order:
         for op in range(len(run.sorted_by)):
             if run.sorted_by[op] != blueprint.ops[op].priority:
                 _take_ready_first(blueprint, run)

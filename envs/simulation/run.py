@@ -113,7 +113,7 @@ class Run(NamedTuple):
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources, launched = len(blueprint.servers), len(blueprint.issue)
-        processed, threads = launched if blueprint.per_device else 0, devices if launched else 0
+        processed, threads = launched if blueprint.in_order else 0, devices if launched else 0
         streamed = tasks if blueprint.streams else 0
         at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 

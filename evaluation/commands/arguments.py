@@ -7,13 +7,11 @@ a `TypedDict` of `OPTIONS`: `**options: Unpack[ProblemOptions]` takes each of th
 
 from __future__ import annotations
 
-import functools
-import inspect
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast, get_args
 
 from evaluation.commands.listing import KINDS, Kind
 from graphs.foundation import by_name
@@ -120,8 +118,14 @@ class RunOptions(RuntimeOptions, total=False):
     trace: PathLike | None
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
+class LoopOptions(TypedDict, total=False):
+    """How a user's own loop runs a plan."""
+
+    defer_weight_gradients: bool | None
+    side_streams: bool | None
+    replay: tuple[Any, ...] | Mapping[str, Any] | None
+
+
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
 CacheAction: TypeAlias = Literal["show", "clear"]
@@ -138,57 +142,24 @@ PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "plan
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
          "micro_batches": 1, "freeze": 0, "processes": 1, "threads": 1, "samples": 1, "steps": 1,
          "limit": 1, "trials": 1}  # fmt: skip
-TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions, WorkerOptions, TrainOptions)
+TAKEN = (
+    TimingOptions,
+    ProblemOptions,
+    PlanOptions,
+    CompareOptions,
+    RunOptions,
+    WorkerOptions,
+    TrainOptions,
+    LoopOptions,
+)
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "precision": AUTO, "batch": None, "training": True, "cost_model": AUTO,
     "order": AUTO, "runtime": AUTO, "host": AUTO, "reserve": AUTO, "objective": "step-time", "micro_batches": None,
     "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None, "plans": None, "data": "",
-    "seed": 0, "limit": 600, "chart": None, "trace": None, "device": "cpu",
+    "seed": 0, "limit": 600, "chart": None, "trace": None, "device": "cpu", "defer_weight_gradients": None,
+    "side_streams": None, "replay": None,
 }  # fmt: skip
-
-
-def checked(verb: Callable[P, R]) -> Callable[P, R]:
-    """The verb with its arguments converted as their annotations say; raises InputError for those that cannot be."""
-    signature = _flat_signature(verb)
-
-    @functools.wraps(verb)
-    def with_checked_arguments(*args: P.args, **keywords: P.kwargs) -> R:
-        try:
-            bound = signature.bind(*args, **keywords)
-        except TypeError as error:
-            raise TypeError(f"{verb.__name__}() {error}") from None
-        for name, value in bound.arguments.items():
-            bound.arguments[name] = as_declared(name, value, str(signature.parameters[name].annotation))
-        bound.apply_defaults()
-        return verb(*bound.args, **bound.kwargs)
-
-    with_checked_arguments.__signature__ = signature  # type: ignore[attr-defined]
-    return with_checked_arguments
-
-
-def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
-    """The verb's signature with each of its options as a parameter, in the order of its docstring.
-
-    Python leaves docstrings out with -OO; options then come last.
-    """
-    signature, text = inspect.signature(verb), verb.__doc__ or ""
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            parameters.append(parameter)
-            continue
-        for name, kind in OPTIONS[parameter.annotation].__annotations__.items():
-            keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
-            parameters.append(keyword.replace(default=DEFAULTS[name]))
-    parameters.sort(key=lambda p: (p.kind, text.find(f"    {p.name}: ")))
-    return in_full(signature.replace(parameters=parameters))
-
-
-def in_full(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with annotations that help() shows in full."""
-    parameters = [each.replace(annotation=Declared(each.annotation)) for each in signature.parameters.values()]
-    return signature.replace(parameters=parameters, return_annotation=Declared(signature.return_annotation))
 
 
 def workers_of(options: WorkerOptions) -> Workers:

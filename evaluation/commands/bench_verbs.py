@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import checked, path_or_none, workers_of
+from evaluation.commands.arguments import path_or_none, workers_of
 from evaluation.commands.switches import CODE, switched
+from evaluation.commands.verb_signatures import checked
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:

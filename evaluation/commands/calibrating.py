@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import checked
 from evaluation.commands.switches import CACHE, switched
+from evaluation.commands.verb_signatures import checked
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 

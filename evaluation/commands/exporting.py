@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import checked
 from evaluation.commands.graph_verbs import simulate
 from evaluation.commands.switches import CACHE, CODE, switched
+from evaluation.commands.verb_signatures import checked
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, tied_into
+from evaluation.commands.arguments import AUTO, PLACERS, of_problem, tied_into
 from evaluation.commands.charts import PLAN, check_charts, draw_steps, names_of
 from evaluation.commands.switches import CACHE, CODE, switched
+from evaluation.commands.verb_signatures import checked
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from evaluation.commands.arguments import AUTO, checked
+from evaluation.commands.arguments import AUTO
 from evaluation.commands.charts import check_charts
 from evaluation.commands.graph_verbs import TRACES, simulate
 from evaluation.commands.switches import CACHE, CODE, switched
+from evaluation.commands.verb_signatures import checked
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 from graphs.foundation.progress import waiting
@@ -22,6 +23,8 @@ from graphs.foundation.progress import waiting
 # Imported late, in the verb, as those of graph_verbs.
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from torch.nn import Module
 
     from envs.running.processes import Workers
     from envs.running.training_job import Training
@@ -62,7 +65,7 @@ def run(
         check: make the first step without the plan as well, on the first device, and show how far its loss, gradients,
             weights and buffers are from those of the plan.
         in_one_process: run an op placement as `placelab.parallelize` does in a loop, on any `devices`, such as
-            `cuda:0,cpu`; that loop is predicted, and single ops are not measured.
+            `cuda:0,cpu`, or by the runtime `replay`; that loop is predicted, and single ops are not measured.
         out: a new folder for what was run: the command, settings, versions, seed, metrics, the plan and both steps.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         batch: samples of a step, as `place` takes it.
@@ -182,21 +185,29 @@ def _looped(planned: SimulatedPlan, training: Training, devices: tuple[str, ...]
 
     from envs.placed_models.call_placement import on_calls
     from envs.placed_models.parallel import run_by_plan
+    from envs.replay.replayed_forward import ReplayedForward
     from envs.running.loop_run import run_in_loop
     from envs.running.model_data import seeded_example
+    from envs.simulation.simulator import LaidOut
     from envs.simulation.simulator import simulate as simulated
     from evaluation.commands.running import in_loop, report_moves
     from evaluation.measuring.looped_plan import LoopedPlan
 
     _check_precision(planned)
-    module = seeded_example(training.model, training.seed, training.samples).module
-    problem, rounded, moved = on_calls(in_loop(planned.problem), planned.plan, module)
-    if moved:
+    example = seeded_example(training.model, training.seed, training.samples)
+    made, used = planned.problem, [torch.device(each) for each in devices]
+    replays = made.runtime.replays
+    problem, rounded, moved = on_calls(in_loop(made, aside=replays or None), planned.plan, example.module)
+    if moved and not replays:
         report_moves(problem, planned.plan, rounded, moved)
-    place = partial(run_by_plan, problem=problem, plan=rounded, devices=devices)
-    used = [torch.device(each) for each in devices]
-    run = run_in_loop(training, simulated(problem, rounded), place, used, check=check)
-    return LoopedPlan(planned, run, training, devices)
+
+    def place(module: Module) -> Module:
+        of = replace(example, module=module)
+        replayed = ReplayedForward(of, LaidOut.of(made, planned.plan)) if replays else None
+        return run_by_plan(module, problem=problem, plan=rounded, devices=devices, replayed=replayed)
+
+    predicted = planned.timeline if replays else simulated(problem, rounded)
+    return LoopedPlan(planned, run_in_loop(training, predicted, place, used, check=check), training, devices)
 
 
 def _check_precision(planned: SimulatedPlan) -> None:

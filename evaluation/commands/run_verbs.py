@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import checked, of_problem, path_or_none, workers_of
+from evaluation.commands.arguments import of_problem, path_or_none, workers_of
 from evaluation.commands.switches import CACHE, CODE, switched
+from evaluation.commands.verb_signatures import checked
 from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import InputError
 from graphs.foundation.extras import check_extra

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -10,16 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evaluation.commands.arguments import AUTO, as_declared, in_full, of_problem
+from evaluation.commands.arguments import AUTO, as_declared, of_problem
+from evaluation.commands.verb_signatures import unchecked
 from graphs.foundation.code_in_files import code_allowed
 from graphs.foundation.errors import InputError
 
 # Imported late, in functions: what these need takes seconds to import, and the command line waits for this file.
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from torch import device, nn
 
     from envs.plans.plan import Plan
-    from evaluation.commands.arguments import ClusterLike, GraphLike, PlanLike, PlanOptions
+    from envs.replay.replayed_forward import ReplayedForward
+    from evaluation.commands.arguments import ClusterLike, GraphLike, LoopOptions, PlanLike, PlanOptions
     from evaluation.comparing.simulated_plan import SimulatedPlan
     from graphs.op_graph import Call
     from graphs.problem import Problem
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("placelab")
 
 
+@unchecked
 def parallelize(
     model: Model,
     plan: SimulatedPlan | PlanLike,
@@ -37,9 +41,8 @@ def parallelize(
     graph: GraphLike | None = None,
     cluster: ClusterLike = "",
     batch: int | None = None,
-    defer_weight_gradients: bool | None = None,
-    side_streams: bool | None = None,
     allow_code: bool = False,
+    **options: Unpack[LoopOptions],
 ) -> Model:
     """Let a model run where a plan says, in any training loop; returns the same model, with the same `state_dict`.
 
@@ -57,13 +60,16 @@ def parallelize(
         cluster: the cluster of such a plan, as `place` takes it.
         batch: samples of a step of such a plan, if it was made for another number than the model's own.
         defer_weight_gradients: in the backward pass, gradients of weights wait as long as gradients of inputs can be
-            computed, for which other devices may wait. What they read is kept until then. As the plan was made for,
-            unless it is given.
+            computed, for which others may wait; what they read is kept until then. As the plan was made for, or given.
         side_streams: copies between accelerators run in streams of their own, beside what both compute, and only what
             reads them waits; otherwise they hold up both. As the plan was made for, unless it is given.
+        replay: example inputs, positional ones as a tuple or those by keyword as a dict: training steps are captured
+            once, with these, and replayed in the plan's order, with copies in side streams. Every batch has their
+            sizes. In `eval()` and `no_grad` the model's own code runs.
         allow_code: run code that a plan file names as `FILE.py:function`, and print what runs, as `simulate` does.
 
-    Raises InputError for a plan that is no op placement, for one of another model, and for devices that it cannot use.
+    Raises InputError for a plan that is no op placement, for one of another model, for devices that it cannot use, and
+    for a model whose step cannot be replayed.
 
     """
     from envs.placed_models.call_placement import on_calls
@@ -71,17 +77,22 @@ def parallelize(
 
     with code_allowed() if allow_code else nullcontext():
         made, decided = _given(plan, graph, cluster, batch)
-    problem = in_loop(made, defer=defer_weight_gradients, aside=side_streams)
+    replay, defers, aside = options["replay"], options["defer_weight_gradients"], options["side_streams"]
+    if replay is not None and (defers is not None or aside is not None):
+        raise InputError(
+            "a replayed step keeps the plan's order, with copies in side streams; leave out `defer_weight_gradients` "
+            "and `side_streams`"
+        )
+    problem = in_loop(made, defer=defers, aside=replay is not None or aside)
     problem, rounded, moved = on_calls(problem, decided, model)
-    run = run_by_plan(model, problem, rounded, devices)
-    if made.runtime != problem.runtime:
-        _report_way(made, problem, decided)
-    if moved:
+    replayed = None if replay is None else _replayed(model, replay, made, decided)
+    run = run_by_plan(model, problem, rounded, devices, replayed=replayed)
+    ran = problem if replayed is None else replayed.problem
+    if made.runtime != ran.runtime:
+        _report_way(made, ran, decided)
+    if moved and replayed is None:
         report_moves(problem, decided, rounded, moved)
     return run
-
-
-parallelize.__signature__ = in_full(inspect.signature(parallelize))  # type: ignore[attr-defined]
 
 
 def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int | None) -> tuple[Problem, Plan]:
@@ -113,6 +124,20 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
     return problem, decided
 
 
+def _replayed(
+    model: nn.Module, inputs: tuple[Any, ...] | Mapping[str, Any], made: Problem, plan: Plan
+) -> ReplayedForward:
+    """The model's training step, by a plan that was made for replaying it, or for another way of running it."""
+    from envs.replay.replayed_forward import ReplayedForward
+    from envs.simulation.simulator import LaidOut
+    from graphs.capture.examples import given_example
+    from graphs.runtime import runtime_of
+
+    runtime = made.runtime if made.runtime.replays else runtime_of("replay")
+    example = given_example((model, inputs), "replay", name=type(model).__name__)
+    return ReplayedForward(example, LaidOut.of(replace(made, runtime=runtime), plan))
+
+
 def in_loop(made: Problem, *, defer: bool | None = None, aside: bool | None = None) -> Problem:
     """A problem whose plan a loop runs: as it was made for if that was a loop, but for what is given."""
     from graphs.runtime import PROGRAM, loop_runtime
@@ -139,8 +164,9 @@ def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:
         if gains[0] > 1:
             kept = f": {share(max(gains[1] - 1, 0) / (gains[0] - 1))} of that gain"
     _log.warning(
-        "the plan was made for `%s`, where %s; in this loop, in PyTorch's order, %s%s (simulated); `runtime='%s'` "
-        "plans for this loop", made.runtime.name, told[0], told[1], kept, problem.runtime.name,
+        "the plan was made for `%s`, where %s; in this loop, in %s order, %s%s (simulated); `runtime='%s'` plans for "
+        "this loop", made.runtime.name, told[0], "PyTorch's" if problem.runtime.streams else "its own", told[1], kept,
+        problem.runtime.name,
     )  # fmt: skip
 
 

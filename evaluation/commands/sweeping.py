@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import checked, path_or_none
+from evaluation.commands.arguments import path_or_none
 from evaluation.commands.switches import CACHE, switched
+from evaluation.commands.verb_signatures import checked
 
 # Imported late, in the verb, as those of run_verbs.
 if TYPE_CHECKING:

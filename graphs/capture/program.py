@@ -40,6 +40,8 @@ class TracedProgram:
     changed: Mapping[str, Node | None] | None = None
     """The value that each buffer or parameter, by name, has after a step that changes it; None instead of a node if
     that is not known, as where it was changed through a view of it. None of a module that was exported."""
+    returned: object = None
+    """What the module returns, with stand-ins without data for tensors; None of a module that was exported."""
     states: Sequence[Node] = ()
     """What is computed besides and is no part of the loss: tensors in objects that are returned, such as key-value
     caches, and questions for values that the module's code asks."""

@@ -110,6 +110,7 @@ def record(
         hooks=calls.hooks,
         trained=recorder.read(trained(returned, results, recorder.requires)),
         changed=changed,
+        returned=returned,
         states=recorder.read(states) + recorder.asked,
         by_values=stand_ins.data,
     )

@@ -95,6 +95,12 @@ def test_each_phase_has_its_cost() -> None:
     assert starts(process, [0, 1, 1, 1]) == [1, 8.25, 10.25, 12.25]  # a message costs its receiver a collective
 
 
+def test_a_replay_is_issued_by_one_thread_which_pays_for_both_ends_of_a_message() -> None:
+    problem = chain(np.full(4, 0.5), [0, 1, 1, 2], host=Host(1.0, 1.0, 2.0, 5.0, in_order=True))
+    assert starts(problem, [0, 0, 0, 0]) == [1, 2, 3, 5]
+    assert starts(problem, [0, 0, 1, 1]) == [1, 2, 2 + 10 + 1, 15]
+
+
 def test_a_process_may_wait_for_what_it_is_sent() -> None:
     problem = chain(np.full(4, 0.5), host=Host.uniform(1.0, per_device=True))
     assert starts(problem, [0, 0, 1, 1]) == [1.0, 2.0, 2.5, 3.0]
@@ -200,7 +206,7 @@ def test_hosts_are_said_by_name_or_by_time() -> None:
     assert host_of("30us") == Host.uniform(30e-6)
     assert host_of("none") is None
     with pytest.raises(
-        InputError, match=r"host 'fast': expected eager, megatron, compiled, none, or the .* such as 30us"
+        InputError, match=r"host 'fast': expected eager, megatron, compiled, replayed, none, or the .* such as 30us"
     ):
         host_of("fast")
     with pytest.raises(InputError, match=r"a host takes -1.0 seconds to issue an op \(forward\)"):

@@ -73,6 +73,14 @@ def test_a_plan_for_a_processor_and_a_gpu_trains_as_the_model_does(given: str) -
     assert "memory beyond weights" in text
 
 
+def test_steps_may_be_replayed(given: str) -> None:
+    found = run(given, "round_robin", runtime="replay:host=none", steps=3, seed=3, data="net.py:data")
+    assert found.to_json()["equal"] is True
+    assert found.to_json()["losses"] == pytest.approx(losses_by_hand(3, 3), rel=1e-5)
+    as_said = placelab.simulate(given, "round_robin.plan.json", cluster=CLUSTER, runtime="replay:host=none")
+    assert found.predicted_seconds == as_said.timeline.step_seconds
+
+
 def test_what_is_predicted_is_a_step_of_such_a_loop(given: str) -> None:
     found = run(given, "single_device", steps=1, check=False)
     as_said = placelab.simulate(given, "single_device.plan.json", cluster=CLUSTER, runtime="parallelize:host=none")

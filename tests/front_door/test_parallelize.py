@@ -99,6 +99,23 @@ def test_a_plan_for_another_way_of_running_says_what_this_loop_keeps_of_its_gain
     assert "`runtime='parallelize'` plans for this loop" in caplog.text
 
 
+def test_a_step_is_replayed_with_example_inputs(caplog: pytest.LogCaptureFixture) -> None:
+    """By a plan for another way, too; of one for this way nothing is said."""
+    inputs = torch.ones(3, 4), torch.ones(3, 4)
+    for runtime in ("replay", "ideal"):
+        caplog.clear()
+        placed = placelab.place((two_towers(), inputs), cluster="p100x2", placer="round_robin", runtime=runtime)
+        models = placelab.parallelize(two_towers(), placed, devices=TWO, replay=inputs), two_towers()
+        for model in models:
+            model(*inputs).sum().backward()
+        gradients = ([weight.grad for weight in model.parameters()] for model in models)
+        torch.testing.assert_close(*gradients)
+        assert ("made for `ideal`" in caplog.text) == (runtime == "ideal")
+        assert ("`runtime='replay'` plans for this loop" in caplog.text) == (runtime == "ideal")
+    with pytest.raises(TypeError, match=r"parallelize\(\) got an unexpected keyword argument 'replayed'"):
+        placelab.parallelize(two_towers(), placed, devices=TWO, replayed=True)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("groups", [None, 2])
 def test_a_plan_file_is_run_with_the_model_that_it_is_for(tmp_path: Path, groups: int | None) -> None:
     file = tmp_path / "mine.plan.json"

@@ -36,7 +36,8 @@ def issue(
     kind = [min(phase, 2) for phase in graph.phase.tolist()]
     nodes = [[op] for op in range(len(placement))]  # what is issued together
     pairs = [(u, v) for (u, v), _, _ in edges]
-    if host.per_device:
+    in_order, awaits = host.per_device or host.in_order, host.per_device and host.waits
+    if in_order:
         order = most_urgent_first(nodes, pairs, lambda op: (priority[op], topological.index(op)))
     elif streams:
         waits = [False] * len(placement) if problem.nodes is None else problem.nodes.deferred.tolist()
@@ -56,26 +57,27 @@ def issue(
     issued: dict[int, float] = {}
     threads = [Thread() for _ in problem.cluster.devices]
     latest: dict[int, int] = {}  # by device, of the ops that take time
-    for op in order if host.per_device else []:
+    for op in order if in_order else []:
         here = placement[op]
+        thread = threads[here if host.per_device else 0]
         cost = host.collective * launches[op] + (host_seconds(host, kind[op]) if op_seconds[op][here] > 0 else 0.0)
         sent_to = {(o, placement[v]) for (u, v), control, o in edges if u == op and not control}
         others = [] if steps[op] else [there for _, there in sent_to if there != here]
         sent = [(o, u) for (u, v), control, o in edges if v == op and not control and not steps[u]]
-        awaited = [(o, u, here) for o, u in sent if placement[u] != here] if host.waits else []
+        awaited = [(o, u, here) for o, u in sent if placement[u] != here] if awaits else []
         previous = None
-        if host.waits and op_seconds[op][here] > 0 and not steps[op]:
+        if awaits and op_seconds[op][here] > 0 and not steps[op]:
             previous = latest.get(here)
             latest[here] = op
             if kind[op] == 0 and (previous is None or kind[previous] != 0):
                 cost += host.fetch
         begins = previous is not None and kind[previous] != kind[op]
-        threads[here].left.append((op, threads[here].owed + cost, awaited, previous if begins else None))
-        threads[here].owed = 0.0
+        thread.left.append((op, thread.owed + cost, awaited, previous if begins else None))
+        thread.owed = 0.0
         for there in others:
-            threads[here].owed += host.collective
-            threads[there].owed += host.collective
-    if not host.per_device:
+            thread.owed += host.collective
+            threads[there if host.per_device else 0].owed += host.collective
+    if not in_order:
         order, issued = by_threads(problem, op_seconds, placement, order, [node for node in nodes if node])
     rank = {op: float(place) for place, op in enumerate(order)}
     ops = range(len(order))
@@ -164,7 +166,7 @@ def sent_as(problem: Problem) -> list[int]:
 
 @dataclass
 class Thread:
-    """Of a process for one device: what it has not issued yet."""
+    """Of one device or, where ops are issued in their order, of all: what it has not issued yet."""
 
     left: list[tuple[int, float, list[Copy], int | None]] = field(default_factory=list)
     # op, seconds, and what it waits for: copies, and the last op of another pass

@@ -78,7 +78,7 @@ def cases(
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
     if streams:
         rules, hosted = st.sampled_from(("fifo", "longest_path")), st.none() | hosts(exact=messages)
-        host_of_all = draw(hosted.map(lambda host: host and replace(host, per_device=False)))
+        host_of_all = draw(hosted.map(lambda host: host and replace(host, per_device=False, in_order=False)))
         runtime = replace(IDEAL, order=order_of(draw(rules)), host=host_of_all, streams=True)
         runtime = replace(runtime, copies="side") if draw(st.booleans()) else runtime
         problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
@@ -99,9 +99,12 @@ def cases(
 
 
 def hosts(*, exact: bool) -> st.SearchStrategy[Host]:
-    """Slower than ops, as fast, faster, or of no cost; of one process, or of one for each device."""
+    """Slower than ops, as fast, faster, or of no cost; of one process, in order or not, or of one for each device."""
     seconds = st.sampled_from((0.0, 0.125 if exact else 0.1, 0.5, 1.0, 3.0))
-    return st.builds(Host, seconds, seconds, seconds, seconds, st.booleans(), st.booleans(), seconds, deferral=seconds)
+    return st.builds(
+        Host, seconds, seconds, seconds, seconds, st.booleans(), st.booleans(), seconds, in_order=st.booleans(),
+        deferral=seconds,
+    )  # fmt: skip
 
 
 def in_phases(draw: st.DrawFn, graph: OpGraph) -> OpGraph:

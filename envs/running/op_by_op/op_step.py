@@ -25,6 +25,7 @@ from torch import Tensor, distributed
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import Mark, mark, read
+from envs.running.given_inputs import GivenInputs
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.links import Links, Work
 from envs.running.op_by_op.op_tasks import OpTask, Tasks, TensorMessage
@@ -33,7 +34,6 @@ from envs.running.progress import ACTIVITY
 from envs.running.running_step import Message, Span, StepRecord
 from envs.simulation.simulator import LaidOut
 from graphs.algorithms.order import ready_first
-from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
 
@@ -74,7 +74,7 @@ class OpStep:
         timeline = laid.simulator().timeline(laid.placement)
         order = step_order(graph, timeline.start)
         self.messages: Sequence[SentTensors] = sent_tensors(ops, placement)
-        self._program, self._rank, self._device = program, rank, device
+        self._rank, self._device = rank, device
         own = [op for op in order if placement[op] == rank]
         self._made = Tasks(ops, self.messages, own, rank, device, adam)
         self._slots: list[object] = [None] * self._made.slots
@@ -84,8 +84,7 @@ class OpStep:
         parcels = [parcel for task in self._made.tasks for parcel in (*task.arrivals, *task.departures)]
         parcels += self._made.at_end
         self._packed = {parcel.tag: parcel.sent.packed for parcel in parcels}
-        given = tensors_in((program.example.args, program.example.kwargs))
-        self._example: dict[int, Tensor] = {leaf: given[leaf] for leaf in self._made.inputs}
+        self._given = GivenInputs(program, self._made.inputs)
         _ask_in_order(self._made.tasks, {op: number for number, op in enumerate(order)})
         self._links = Links(rank, [(sent.source, sent.destination) for sent in self.messages])
         self._ops: list[tuple[int, Mark, Mark]] = []  # when each ran in this step
@@ -191,23 +190,9 @@ class OpStep:
 
     def _take(self, inputs: Mapping[int, Tensor]) -> None:
         """Put the inputs into their slots. Raises InputError for a missing one, and one of another shape or type."""
+        self._given.check(inputs)
         for leaf, slot in self._made.inputs.items():
-            given, example = inputs.get(leaf), self._example[leaf]
-            if given is None:
-                raise InputError(f"the model reads tensor {leaf} of its arguments, which is not given")
-            if given.shape != example.shape or given.dtype != example.dtype:
-                raise InputError(
-                    f"tensor {leaf} of the model's arguments is {given.dtype} of shape {tuple(given.shape)}; the plan "
-                    f"is for {example.dtype} of shape {tuple(example.shape)}"
-                )
-            self._slots[slot] = given.detach().to(self._device)
-        for leaf, same in self._program.repeated.items():
-            other, given = inputs.get(leaf), inputs.get(same)
-            if other is not None and given is not None and other is not given and not torch.equal(other, given):
-                raise InputError(
-                    f"tensors {same} and {leaf} of the model's arguments are the same in its example, so it was "
-                    "captured as if they always were; give an example with two"
-                )
+            self._slots[slot] = inputs[leaf].detach().to(self._device)
 
     def _tensor(self, slot: int) -> Tensor:
         tensor = self._slots[slot]

@@ -6,7 +6,7 @@ read for the last time
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from envs.running.adam import Adam, AdamUpdate
 from envs.running.op_by_op import tape
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.sent_tensors import SentTensor, SentTensors, TensorOf
+from envs.running.program_part import ProgramPart
 from graphs.op_graph import RECOMPUTED, Phase
 
 
@@ -48,9 +49,13 @@ class Tasks:
 
     def __init__(
         self, ops: GradientOps, messages: Sequence[SentTensors], order: Sequence[int], rank: int, device: torch.device,
-        adam: Adam,
+        adam: Adam | None,
     ) -> None:  # fmt: skip
-        """`order` are the ops of the process."""
+        """`order` are the ops of the process.
+
+        Without `adam` the step is part of a loop, in which others update weights: these and the buffers are put into
+        their slots before each step. In place of the loss there are the outputs that it reads, and their gradients.
+        """
         self.ops, self.rank, self.device, self.adam = ops, rank, device, adam
         self._slot: dict[Hashable, int] = {}
         self.held: dict[int, Tensor] = {}  # what slots hold before the first step
@@ -65,6 +70,8 @@ class Tasks:
         self._place = {op: number for number, op in enumerate(order)}
         self._arrivals, self._departures = self._parcels(messages)
         self.loss = self._at("loss")
+        self.outputs: dict[int, int] = {}  # slots of what the model returns, as far as it is made here, by position
+        self.given: dict[int, int] = {}  # slots of gradients of outputs, likewise
         self.tasks = [self._task(op) for op in order]
         self._free()
 
@@ -82,14 +89,16 @@ class Tasks:
     def _weight(self, name: str) -> int:
         if name not in self.weights:
             self.weights[name] = slot = self._at("weight", name)
-            own = self.ops.program.weights[name].detach().to(self.device, copy=True)
-            self.held[slot] = own.requires_grad_(name in self.ops.trained)
+            if self.adam is not None:
+                own = self.ops.program.weights[name].detach().to(self.device, copy=True)
+                self.held[slot] = own.requires_grad_(name in self.ops.trained)
         return self.weights[name]
 
     def _buffer(self, name: str) -> int:
         if name not in self.buffers:
             self.buffers[name] = slot = self._at("buffer", name)
-            self.held[slot] = self.ops.program.buffers[name].detach().to(self.device, copy=True)
+            if self.adam is not None:
+                self.held[slot] = self.ops.program.buffers[name].detach().to(self.device, copy=True)
         return self.buffers[name]
 
     def _constant(self, node: Node, value: Tensor) -> int:
@@ -167,7 +176,7 @@ class Tasks:
         return task
 
     def _forward(self, op: int) -> OpTask:
-        ops, part = self.ops, self.ops.program.parts[op]
+        ops, part = self.ops, self._part(op)
         takes = [
             *(self._at(TensorOf.RESULT, node) for node in part.reads),
             *(self._weight(name) for name in part.weights.values()),
@@ -175,13 +184,13 @@ class Tasks:
             *(self._buffer(name) for name in part.buffers.values()),
             *(self._constant(node, value) for node, value in part.constants.items()),
         ]
-        made: list[tuple[int, int]] = [
-            (position, self._at(TensorOf.RESULT, node)) for position, node in enumerate(part.results)
-        ]
-        for position, name in enumerate(part.updates, len(part.results)):
+        made = [*enumerate(self._results(op))]
+        for position, name in enumerate(part.updates, len(made)):
             made.append((position, self._new(TensorOf.BUFFER, name)))
             self.changed.add(name)
-        if op == ops.program.loss:
+        if self.adam is None:
+            made += [(position, self._output(output)) for position, output in enumerate(part.shown, len(made))]
+        if part.outputs:
             made.append((len(part.returned), self.loss))
         has_backward = op in ops.grad or op in ops.grad_weight
         wanted = set(ops.wanted(op)) if op in ops.grad else set()
@@ -192,20 +201,43 @@ class Tasks:
         compute = tape.forward(function, takes, cut, made, keeps, kept, drops=not part.own_calls)
         return OpTask(op, compute, [], [], takes, [*(slot for _, slot in made), *([kept] if has_backward else [])])
 
+    def _part(self, op: int) -> ProgramPart:
+        """A forward op by itself. That of the loss returns, in a loop, the outputs that it reads, and adds up none."""
+        part = self.ops.program.parts[op]
+        in_loop = self.adam is None and op == self.ops.program.loss
+        return replace(part, results=part.outputs, outputs=()) if in_loop else part
+
+    def _results(self, op: int) -> list[int]:
+        """The slots of the results of a forward op."""
+        if self.adam is None and op == self.ops.program.loss:
+            return [self._output(position) for position in self.ops.program.loss_outputs]
+        return [self._at(TensorOf.RESULT, node) for node in self._part(op).results]
+
+    def _output(self, position: int) -> int:
+        self.outputs[position] = self._at("output", position)
+        return self.outputs[position]
+
+    def _given(self, position: int) -> int:
+        self.given[position] = self._at("given", position)
+        return self.given[position]
+
     def _keeps(self, op: int) -> list[int]:
         """The positions of what a forward op makes whose gradients arrive."""
-        part = self.ops.program.parts[op]
+        part = self._part(op)
         if op == self.ops.program.loss:
-            return [len(part.returned)]
+            return [len(part.returned)] if part.outputs else [*range(len(part.results))]
         return [position for position, node in enumerate(part.results) if self.ops.sources(node)]
 
     def _arriving(self, op: int) -> tuple[tape.Arriving, list[int]]:
         """The gradients of what a forward op has made, and the slots that they come from."""
-        part = self.ops.program.parts[op]
-        if op == self.ops.program.loss:
+        part = self._part(op)
+        parts: tuple[tuple[int, ...], ...]
+        if op == self.ops.program.loss and self.adam is None:
+            parts = tuple((self._given(position),) for position in self.ops.program.loss_outputs)
+        elif op == self.ops.program.loss:
             one = self._at("one")
             self.held[one] = torch.ones((), dtype=part.outputs[0].meta["val"].dtype, device=self.device)
-            parts: tuple[tuple[int, ...], ...] = ((one,),)
+            parts = ((one,),)
         else:
             nodes = [part.results[position] for position in self._keeps(op)]
             parts = tuple(
@@ -245,6 +277,8 @@ class Tasks:
         weights = [self._weight(name) for name in names]
         sums = [self._at(TensorOf.SUM, gradient, name) for name in names]
         self.owned.update(zip(names, sums, strict=True))
+        if self.adam is None:
+            return OpTask(op, tape.nothing, [], [], sums, [])
         adam = AdamUpdate([self.held[slot] for slot in weights], self.adam)
         new = [self._new(TensorOf.WEIGHT, name) for name in names]
         return OpTask(op, tape.update(adam, weights, sums, new), [], [], [*weights, *sums], new)
@@ -253,7 +287,10 @@ class Tasks:
 
     def _free(self) -> None:
         """Say of each slot after which task it is empty again; not of what is kept for the next step, or its end."""
-        self.stays = {*self.held, *self.inputs.values(), *self.owned.values(), self.loss}
+        self.stays = {
+            *self.held, *self.inputs.values(), *self.weights.values(), *self.owned.values(), *self.outputs.values(),
+            self.loss,
+        }  # fmt: skip
         kept = self.stays.union(*self.renewed)
         last: dict[int, OpTask] = {}
         for task in self.tasks:
