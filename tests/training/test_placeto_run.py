@@ -1,4 +1,4 @@
-"""Placeto's runs: the recipe's sections, equal seeds, resuming, what is refused, and fine-tuning."""
+"""Placeto's runs: the recipe's sections, what is refused, and fine-tuning."""
 
 import json
 from pathlib import Path

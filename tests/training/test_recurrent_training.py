@@ -1,4 +1,4 @@
-"""Training ColocRL and HDP by REINFORCE: they learn, resume exactly, and are for one number of devices."""
+"""Training ColocRL and HDP by REINFORCE: they learn, and are for one number of devices."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Training: it learns, it repeats, it resumes exactly, and it refuses what does not fit together."""
+"""Training: it learns, and it refuses what does not fit together."""
 
 import json
 import signal
