@@ -71,7 +71,7 @@ WHOLE_PLAN = Plan(
 )  # fmt: skip
 PLAN_BY_DEGREES = {
     "schema": "placelab.plan", "version": 5,
-    "plan": {"parallel": {"dp": 1, "pp": 2, "micro_batches": 1, "recompute": True, "order": "gpipe", "layers": "1+1"}},
+    "plan": {"parallel": {"dp": 1, "pp": 2, "micro_batches": 1, "recompute": True, "order": "gpipe", "stages": "1+1"}},
 }  # fmt: skip
 NETWORK = "graphsage_transformer:width=8,sage_layers=1,transformer_layers=1,heads=2"
 PIPEDREAM = """\
