@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from envs.placed_models.autograd_functions import applied
 from envs.placed_models.places import Places
 from envs.placed_models.side_streams import PendingCopy, SideStreams
 from graphs.op_graph import Call
@@ -66,7 +67,7 @@ class Copier:
         if aside is not None and torch.is_grad_enabled() and tensor.requires_grad:
             returned = _Returned()
             tensor = _departed(tensor, aside, returned)
-        return _apply(_Copied, tensor, self, (source, destination, of, call), returned)
+        return applied(_Copied, tensor, self, (source, destination, of, call), returned)
 
     def moved(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The data alone."""
@@ -153,16 +154,10 @@ class _Departed(Function):
 
 def _departed(tensor: Tensor, side: SideStreams, returned: _Returned) -> Tensor:
     made_by = tensor.grad_fn
-    departed = _apply(_Departed, tensor, side, returned)
+    departed = applied(_Departed, tensor, side, returned)
     if made_by is not None and departed.grad_fn is not None:
         departed.grad_fn._set_sequence_nr(made_by._sequence_nr())  # type: ignore[attr-defined]
     return departed
-
-
-def _apply(function: type[Function], *args: Any) -> Tensor:
-    """As `function.apply` where no function transform is active, in half of the time."""
-    made: Tensor = super(Function, function).apply(*args)  # type: ignore[misc]
-    return made
 
 
 def _size(tensor: Tensor) -> int:

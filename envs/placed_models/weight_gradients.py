@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from envs.placed_models.autograd_functions import applied
+
 aten = torch.ops.aten
 
 OfWeight = Callable[[Tensor, Tensor, Tensor], Tensor]  # gradient of the output, x, w -> gradient of w
@@ -49,9 +51,9 @@ def deferred(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         return NotImplemented
     without = given | {key: given[key].detach() for key in ("weight", "bias") if given.get(key) is not None}
     y = function(**without)
-    token = _WeightPart.apply(y.detach(), x.detach(), weight, bias, of_weight, channel)  # type: ignore[no-untyped-call]
-    token.grad_fn._set_sequence_nr(_FIRST)
-    return _Join.apply(y, token, x, weight, bias, _again(function, given))  # type: ignore[no-untyped-call]
+    token = applied(_WeightPart, y.detach(), x.detach(), weight, bias, of_weight, channel)
+    token.grad_fn._set_sequence_nr(_FIRST)  # type: ignore[union-attr]
+    return applied(_Join, y, token, x, weight, bias, _again(function, given))
 
 
 def _again(function: Callable[..., Any], given: dict[str, Any]) -> Again:
@@ -70,7 +72,7 @@ def _again(function: Callable[..., Any], given: dict[str, Any]) -> Again:
 
 
 class _WeightPart(torch.autograd.Function):
-    """A tensor without memory, of the shape of y, whose gradient is that of y."""
+    """A tensor of one number in memory, of the shape of y, whose gradient is that of y."""
 
     @staticmethod
     def forward(
@@ -78,7 +80,7 @@ class _WeightPart(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.of_weight, ctx.channel, ctx.bias = of_weight, channel, None if bias is None else bias.dtype
-        return y.new_empty(()).expand(y.shape)
+        return y.new_empty_strided(y.shape, (0,) * y.dim())
 
     @staticmethod
     @once_differentiable
