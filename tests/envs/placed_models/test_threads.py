@@ -17,7 +17,7 @@ from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import loss_of, random_run
 
-SECONDS = 20.0  # after which a thread has stopped for good
+SECONDS = 120.0  # after which a thread has stopped for good
 
 
 def test_passes_of_several_threads_are_those_of_one() -> None:
