@@ -20,7 +20,7 @@ from envs.running.measuring.profiled_host import QUEUE, host_of, profile_host
 from envs.simulation.simulator import simulate
 from graphs.capture.op_calls import load_calls
 from graphs.files.load import load_cluster, load_graph
-from graphs.host import HOSTS, Host, HostEntry
+from graphs.host import HOSTS, HostEntry
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
@@ -134,7 +134,7 @@ def test_plans_timed_by_a_profile_have_its_host_unless_the_cluster_says_one(grap
     assert timed(profiled, "roofline").host == HOSTS["eager"]
     assert replace(profiled, runtime=runtime_of("run")).host == replace(measured, per_device=True)
     assert replace(profiled, runtime=runtime_of("megatron")).host == replace(HOSTS["megatron"], per_device=True)
-    own = replace(cluster, hosts={"eager": Host(1e-5, 2e-5, 3e-6, 4e-6, name="eager")})
+    own = replace(cluster, hosts={"eager": replace(HOSTS["eager"], forward=1e-5, backward=2e-5)})
     assert timed(replace(problem, cluster=own), cost_model).host == own.hosts["eager"]
 
     plan = single_device().place(profiled, seed=0, budget=1).plan
