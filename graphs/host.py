@@ -80,28 +80,28 @@ class Collectives:
 # Seconds of ops: of `eager` the medians of the small models in `evaluation/gpu_check/measured/h100.md` (PyTorch 2.11,
 # Python 3.12; an op of the backward pass costs more, since autograd's nodes are one or two of them); of `megatron` read
 # off half of vTrain's steps of Megatron-LM on A100 (Bang et al., MICRO 2024), in the same ratio: each layer takes 3.0
-# to 3.6 ms for a micro-batch however little it computes, without computing any forward pass again. Of updates:
-# fused Adam takes a processor 5.5 us for each weight. Of collectives: to enqueue one in NCCL takes PyTorch 10 to 30 us.
+# to 3.6 ms for a micro-batch however little it computes, without computing any forward pass again. Of updates: fused
+# Adam takes a processor 5.5 us for each weight. Of collectives: to enqueue one in NCCL takes PyTorch 10 to 30 us.
 # `compiled` is of captured CUDA graphs, as `torch.compile(mode="reduce-overhead")` makes them: 3.4 us for a kernel of
-# 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). `replayed` is of the same in one thread, where a
-# message costs a copy, which is a call of PyTorch, 24 us at least (same file), and at each end the launch of a graph,
-# 2.5 us whatever is in it ("Constant Time Launch for Straight-Line CUDA Graphs", NVIDIA 2024). Megatron-LM waits for
-# what it is sent, and for its device: `torch.cuda.synchronize` in its `p2p_communication.py` and, where a pass begins
-# and ends, in its timers; and `broadcast_data` copies the sizes of a micro-batch from the device. Before a forward pass
-# `get_batch` broadcasts twice and makes masks and positions, some 15 ops: in the same half, of each micro-batch 2.5 ms
-# grow neither with layers nor with sequences, and the ops of embedding, head and loss cost 1.4 of these. Its ranks come
-# apart to collectives by 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take
-# 0.2, 1.0 and 1.7 ms (0.0, 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one
-# device has, for four sums.
-# A call whose gradient of a weight is deferred has two nodes of Python's in place of one of PyTorch's: on a processor a
-# linear layer takes 2.7 us in the forward and 11.9 in the backward pass, and 21.5 and 25.4 so.
+# 2.9 us (Gray, "Getting Started with CUDA Graphs", NVIDIA 2019). `replayed` is of one thread that calls captured ops
+# one by one: on a processor a small BERT takes it 9 us more than PyTorch for an op of the forward pass, and 13 of the
+# backward pass, where plain ones take 18 and 11; times 2.4 that is added to `eager`, as plain ops take there. A message
+# costs a copy at its two ends, a call of 24 us at least (same file) and its events. Megatron-LM waits for what it is
+# sent, and for its device: `torch.cuda.synchronize` in its `p2p_communication.py` and, where a pass begins and ends, in
+# its timers; and `broadcast_data` copies the sizes of a micro-batch from the device. Before a forward pass `get_batch`
+# broadcasts twice and makes masks and positions, some 15 ops: in the same half, of each micro-batch 2.5 ms grow neither
+# with layers nor with sequences, and the ops of embedding, head and loss cost 1.4 of these. Its ranks come apart to
+# collectives by 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take 0.2, 1.0 and
+# 1.7 ms (0.0, 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one device has, for
+# four sums. A call whose gradient of a weight is deferred has two nodes of Python's in place of one of PyTorch's: on a
+# processor a linear layer takes 2.7 us in the forward and 11.9 in the backward pass, and 21.5 and 25.4 so.
 HOSTS = {
     host.name: host
     for host in (
         Host(44e-6, 54e-6, 5e-6, 30e-6, deferral=16e-6, name="eager"),
         Host(68e-6, 81e-6, 5e-6, 30e-6, waits=True, fetch=1.1e-3, apart=100e-6, name="megatron"),
         Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
-        Host(0.5e-6, 0.5e-6, 5e-6, 14.5e-6, in_order=True, name="replayed"),
+        Host(66e-6, 85e-6, 5e-6, 15e-6, in_order=True, name="replayed"),
     )
 }
 

@@ -9,8 +9,8 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`). With `copies=side` it has a
   stream of its own. With `defer=true` gradients of weights wait, as `defer_weight_gradients` has it.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
-- `replay` is that loop with training steps that are replayed in the plan's order (`envs.replay`): one thread launches
-  what was captured, and copies have side streams.
+- `replay` is that loop with training steps that are replayed in the plan's order (`envs.replay`): one thread calls the
+  captured ops, and copies have side streams.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
   PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended. Replicas of
   Megatron-LM sum up all gradients of a stage together, after its last backward pass; with `overlap=true` they do as
@@ -57,7 +57,7 @@ class Runtime:
     defer: bool = False  # gradients of weights wait until a device has nothing else to do; only of streams
     copies: Literal["barrier", "side"] = "barrier"  # they occupy the devices at both ends, or streams of their own
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
-    replays: bool = False  # one thread launches a captured step in the plan's order
+    replays: bool = False  # one thread calls the ops of a captured step in the plan's order
     overlap: bool = True  # replicas sum up gradients bucket by bucket during the backward pass, and not all at its end
 
     @property
