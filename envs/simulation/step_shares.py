@@ -24,10 +24,10 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.timelines.last_inputs import LOCAL, LastInputs
+from envs.timelines.last_inputs import LOCAL, NONE, LastInputs
 from envs.timelines.pass_spans import OF_PHASE, kinds_of_ops
 from envs.timelines.timeline import Timeline
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints
 
 WORK = ("forward", "backward", "recomputation", "update")
 IDLE = ("launch", "transfers", "all_reduce", "host", "bubble")
@@ -117,29 +117,34 @@ class _Waits:
         messages = np.minimum(np.bincount(after, held, minlength=len(begin)), until - free)
         total[IDLE.index("transfers")] = messages.sum()
         free = free + messages  # wherever in a gap they are: what the next op waits for keeps its seconds
-        for gap in np.flatnonzero(until > free).tolist():
-            since, end = float(free[gap]), float(until[gap])
-            if gap < len(runs):
-                op = int(runs[gap])
-            else:  # the end of the step, for which an op that takes no time may be left
-                op = int(mine[np.argmax(timeline.finish[mine])]) if len(mine) else -1
-                end = float(timeline.finish[op]) if op >= 0 else since
-            waited = np.append(self._for(op, since, end), 0.0)
-            if gap < len(runs):
-                waited += self._after_inputs(device, max(since, float(self._arrival[op])), end)
-            total[IDLE.index("transfers") :][:3] += waited
-            total[IDLE.index("bubble")] += float(until[gap]) - since - waited.sum()
+        gaps = np.flatnonzero(until > free)
+        since, until = free[gaps], until[gaps]
+        # at the end of the step there is no next op, but one that takes no time may be left
+        op = np.append(runs, mine[np.argmax(timeline.finish[mine])] if len(mine) else NONE)[gaps]
+        is_next = gaps < len(runs)
+        end = np.where(is_next, until, timeline.finish[op] if len(mine) else since)
+        waited = np.zeros((3, len(gaps)))
+        waited[:2] = self._for(op, since, end)
+        waited[::2] += np.where(is_next, self._after_inputs(device, np.maximum(since, self._arrival[op]), end), 0.0)
+        total[IDLE.index("transfers") :][:3] += waited.sum(axis=1)
+        total[IDLE.index("bubble")] = (until - since).sum() - waited.sum()
         return total
 
-    def _after_inputs(self, device: int, since: float, until: float) -> Floats:
-        """Seconds in which an op that has its inputs waits for transfers, for sums of gradients and for the host."""
-        copied, problem = 0.0, self._timeline.problem
+    def _after_inputs(self, device: int, since: Floats, until: Floats) -> Floats:
+        """(2, ops) seconds in which ops that have their inputs wait for transfers, and for the host."""
+        waited, problem = np.zeros((2, len(since))), self._timeline.problem
         if problem.runtime.streams and problem.runtime.copies == "barrier":
             start, finish = self._copies[device]
-            within = slice(np.searchsorted(finish, since, side="right"), np.searchsorted(start, until))
-            copied = float((np.minimum(finish[within], until) - np.maximum(start[within], since)).sum())
-            since = max([since, *finish[within][-1:].tolist()])
-        return np.array([copied, 0.0, 0.0 if problem.host is None else max(until - since, 0.0)])
+            first, end = np.searchsorted(finish, since, side="right"), np.searchsorted(start, until)
+            some = np.flatnonzero(end > first)
+            first, last, took = first[some], end[some] - 1, np.append(0.0, np.cumsum(finish - start))
+            outside = np.maximum(since[some] - start[first], 0.0) + np.maximum(finish[last] - until[some], 0.0)
+            waited[0, some] = took[last + 1] - took[first] - outside
+            since = since.copy()
+            since[some] = np.maximum(since[some], finish[last])
+        if problem.host is not None:
+            waited[1] = np.maximum(until - since, 0.0)
+        return waited
 
     @cached_property
     def _copies(self) -> list[tuple[Floats, Floats]]:
@@ -149,17 +154,18 @@ class _Waits:
         ordered = [of[np.argsort(moved.start[of], kind="stable")] for of in mine]
         return [(moved.start[of], moved.finish[of]) for of in ordered]
 
-    def _for(self, op: int, since: float, until: float) -> Floats:
-        """Seconds from `since` until it is ready that an op waits for transfers, and for sums of gradients."""
-        timeline, waited = self._timeline, np.zeros(2)
-        finish, is_sum = timeline.finish, timeline.is_all_reduce
-        while until > since and op >= 0 and self._producer[op] >= 0:
-            producer, transfer = int(self._producer[op]), int(self._transfer[op])
-            made = float(finish[producer])
-            if transfer != LOCAL:
-                arrived = min(until, float(timeline.transfers.finish[transfer]))
-                waited[int(is_sum[transfer])] += max(arrived - max(made, since), 0.0)
-            if finish[producer] > timeline.start[producer]:
-                break
-            op, until = producer, min(until, made)
+    def _for(self, op: Ints, since: Floats, until: Floats) -> Floats:
+        """(2, ops) seconds from `since` until they are ready that ops wait for transfers, and for sums of gradients."""
+        timeline, waited = self._timeline, np.zeros((2, len(op)))
+        is_sum, arrival = timeline.is_all_reduce.astype(np.int64), timeline.transfers.finish
+        op, until, left = op.copy(), until.copy(), np.arange(len(op))
+        while len(left := left[(until > since)[left] & (op[left] != NONE) & (self._producer[op[left]] != NONE)]):
+            producer, transfer = self._producer[op[left]], self._transfer[op[left]]
+            made = timeline.finish[producer]
+            is_sent = transfer != LOCAL
+            sent, by = left[is_sent], transfer[is_sent]
+            arrived = np.minimum(until[sent], arrival[by])
+            waited[is_sum[by], sent] += np.maximum(arrived - np.maximum(made[is_sent], since[sent]), 0.0)
+            op[left], until[left] = producer, np.minimum(until[left], made)
+            left = left[made <= timeline.start[producer]]  # it took no time: what it waited for counts as well
         return waited
