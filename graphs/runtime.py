@@ -6,8 +6,9 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   time but ops and transfers, which overlap wherever data allow it. No program that is known does all of that.
 - `fifo` is the machine of many papers on placement: devices run what has been ready longest.
 - `parallelize` is the loop of a model's own code with `placelab.parallelize`: one process issues PyTorch's order, which
-  devices follow strictly, and a copy occupies both of its ends (`envs.simulation.streams`). With `copies=side` it has a
-  stream of its own. With `defer=true` gradients of weights wait, as `defer_weight_gradients` has it.
+  devices follow strictly (`envs.simulation.streams`). Copies have streams of their own, and gradients of weights wait
+  until a device has nothing else to do. With `copies=barrier` a copy occupies both of its ends, as `Tensor.to` has it,
+  and with `defer=false` gradients are computed as autograd has them.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
 - `replay` is that loop with training steps that are replayed in the plan's order (`envs.replay`): one thread calls the
   captured ops, and copies have side streams.
@@ -160,7 +161,16 @@ RUNTIMES = {
     for each in (
         IDEAL,
         Runtime("fifo", FIFO),
-        Runtime("parallelize", PROGRAM, HOSTS["eager"], streams=True, all_reduce="nccl", sends_at_end=True),
+        Runtime(
+            "parallelize",
+            PROGRAM,
+            HOSTS["eager"],
+            streams=True,
+            all_reduce="nccl",
+            defer=True,
+            copies="side",
+            sends_at_end=True,
+        ),
         Runtime("run", host=_PROCESSES, all_reduce="nccl"),
         Runtime("replay", host=HOSTS["replayed"], all_reduce="nccl", replays=True),
         Runtime("torch-pipelining", PROGRAM, _PROCESSES, all_reduce="nccl", sends_at_end=True),

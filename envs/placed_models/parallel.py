@@ -76,8 +76,9 @@ def run_by_plan(
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
     _hide_from_compilers()
+    defers = problem.runtime.defer and len({*placement.devices.values()}) > 1  # for which other devices wait
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
-    forward = model.forward = PlacedForward(model, placement, Copier(places, side), problem.runtime.defer)
+    forward = model.forward = PlacedForward(model, placement, Copier(places, side), defers)
     said = set[str]()
     for path, part in model.named_modules():
         if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):

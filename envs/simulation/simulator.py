@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 
 import numpy as np
@@ -110,7 +111,7 @@ class Simulator:
         per_unit = np.asarray(placement)[None]
         order = None if priorities is None else priorities[None]
         outcomes = self.run_batch(per_unit) if order is None else self.run_ordered(per_unit, order)
-        tasks = self._runs[0].tasks[: len(self.problem.graph)]
+        tasks = self._latest(self.checked(per_unit)[0]).tasks[: len(self.problem.graph)]
         return tasks["start"].copy(), tasks["start"] + tasks["seconds"], outcomes.of(0)
 
     @property
@@ -133,8 +134,37 @@ class Simulator:
         fits: Bools = np.all(peak_bytes <= self._memory_bytes, axis=1)
         return Outcomes(seconds, peak_bytes, fits)
 
+    @cached_property
+    def _undeferred(self) -> Simulator:
+        """What times placements on one device, which defers no gradient: no other device waits for any."""
+        return Simulator(replace(self.problem, runtime=replace(self.problem.runtime, defer=False)))
+
+    def _alone(self, placements: Indices) -> Bools:
+        """(plans,) which of (plans, units) placements are on one device and timed without deferral."""
+        defers = self.problem.runtime.streams and self.problem.runtime.defer
+        return (placements == placements[:, :1]).all(axis=1) if defers else np.zeros(len(placements), np.bool_)
+
+    def _latest(self, placement: Indices) -> Run:
+        """The buffers of the latest run, which was of a placement, (units,) devices."""
+        return (self._undeferred if self._alone(placement[None]).any() else self)._runs[0]
+
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
-        seconds = np.empty(len(placements))
+        """(plans,) seconds; (plans, devices) peaks are written, unless there is no room for them."""
+        self.simulations += len(placements)
+        seconds, alone = np.empty(len(placements)), self._alone(placements)
+        if not alone.any():
+            self._run(placements, seconds, peak_bytes, threads)
+            return seconds
+        for of, which in ((self, ~alone), (self._undeferred, alone)):
+            times, peaks = seconds[which], peak_bytes[which] if len(peak_bytes) else peak_bytes
+            of._run(placements[which], times, peaks, threads)
+            seconds[which] = times
+            if len(peak_bytes):
+                peak_bytes[which] = peaks
+        return seconds
+
+    def _run(self, placements: Indices, seconds: Floats, peak_bytes: Floats, threads: int) -> None:
+        """Write the seconds and peaks of placements, in the order and with the host's costs of this simulator."""
         threads = min(threads, len(placements))
         while len(self._runs) < threads:
             self._runs.append(Run.room_for(self._blueprint))
@@ -144,8 +174,6 @@ class Simulator:
             with ThreadPoolExecutor(threads) as pool:
                 plans, times, peaks = (np.array_split(array, threads) for array in (placements, seconds, peak_bytes))
                 list(pool.map(time_placements, repeat(self._blueprint), plans, self._runs, times, peaks))
-        self.simulations += len(placements)
-        return seconds
 
     def noisy_seconds(self, placement: Placements, op_factors: Floats, output_factors: Floats) -> Floats:
         """(draws,) seconds of one placement, (units,) devices, when everything takes N times its time.
@@ -153,11 +181,13 @@ class Simulator:
         The factors are those of ops, (draws, ops), and of the transfers of each output and each message, (draws, ops +
         messages). Messages that only the step as it is issued has, as sums of gradients, have those of their producers.
         """
+        placements, seconds = self.checked(np.asarray(placement)[None]), np.empty(len(op_factors))
+        if self._alone(placements).any():
+            return self._undeferred.noisy_seconds(placement, op_factors, output_factors)
         if (issued := self.problem.as_issued.graph) is not self.problem.graph:
             producer = np.arange(len(issued.moved_bytes))
             producer[issued.edge_output] = issued.edges[:, 0]
             output_factors = output_factors[:, producer]
-        placements, seconds = self.checked(np.asarray(placement)[None]), np.empty(len(op_factors))
         noisy = self._blueprint._replace(
             op_seconds=self._blueprint.op_seconds.copy(), outputs=self._blueprint.outputs.copy()
         )
@@ -172,20 +202,19 @@ class Simulator:
         """Time one placement, (units,) devices, and keep the start and finish of everything."""
         per_unit = self.checked(np.asarray(placement)[None])[0]
         outcome = self.run(per_unit)
-        static = np.zeros(len(self._memory_bytes))
+        static, run = np.zeros(len(self._memory_bytes)), self._latest(per_unit)
         static_bytes(self._blueprint, per_unit, self._runs[0].seen, static)
         ops = len(self.problem.graph)
         per_op = per_unit[self.problem.graph.units].astype(np.int64)
-        start = self._runs[0].tasks["start"][:ops].copy()
-        finish = start + self._runs[0].tasks["seconds"][:ops]
+        start = run.tasks["start"][:ops].copy()
+        finish = start + run.tasks["seconds"][:ops]
         return Timeline(
-            self.problem, per_op, start, finish, self._transfers(per_op), outcome.step_seconds,
+            self.problem, per_op, start, finish, self._transfers(run, per_op), outcome.step_seconds,
             outcome.peak_bytes, static, outcome.fits, self.order,
         )  # fmt: skip
 
-    def _transfers(self, per_op: Ints) -> Transfers:
-        """The copies of the latest run, in the order in which they arrived."""
-        run = self._runs[0]
+    def _transfers(self, run: Run, per_op: Ints) -> Transfers:
+        """The copies of a run, in the order in which they arrived."""
         copies = run.tensors[len(per_op) : run.counters[TENSORS]]
         tasks = run.tasks[copies["source"]]
         finish = tasks["start"] + tasks["seconds"]

@@ -1,6 +1,5 @@
 """The whole problem on one device alone: what any plan for several devices is compared with first."""
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,8 +34,6 @@ def fastest_alone(problem: Problem) -> Alone | None:
 
     Raises InputError as `costs_of` does.
     """
-    if problem.runtime.defer:  # what has no other device waits for nothing, and runs in the loop as it is
-        problem = replace(problem, runtime=problem.runtime.with_knobs(defer="false"))
     placements, cluster = all_on_one(problem), problem.cluster
     devices = placements[:, 0]
     alike = np.vstack([costs_of(problem).op_seconds, cluster.memory_bytes, problem.hold_seconds])[:, devices]

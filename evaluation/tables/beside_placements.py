@@ -74,11 +74,7 @@ def _issued(timeline: Timeline, summary: StepSummary) -> str:
     if gain >= LITTLE:
         return ""
     over = f"{ratio(gain)} times as fast as" if gain > 1 + SAME else "no faster than"
-    deferred = _in_loop(timeline, "parallelize:host=none,defer=true")
-    waits = f"; {seconds(deferred)} with `defer_weight_gradients=True`" if deferred < taken * (1 - SAME) else ""
-    return (
-        f"In PyTorch's order, as the loop of the model's own code has it: {seconds(taken)}, {over} one device{waits}."
-    )
+    return f"In PyTorch's order, as the loop of the model's own code has it: {seconds(taken)}, {over} one device."
 
 
 def _in_loop(timeline: Timeline, runtime: str) -> float:

@@ -135,7 +135,8 @@ def test_a_stream_waits_for_copies_that_were_issued_before() -> None:
     """The last op of gpu:0 waits for the copy of the first one's output, 3 s, and so does c, which reads it."""
     graph = toy_graph([3, 5, 3, 3], [(0, 2), (1, 3)], output_bytes=[3, 0, 0, 0])
     timeline = simulate(
-        Problem(graph, toy_cluster(2), runtime=runtime_of("parallelize:host=none")), Plan.of([0, 0, 1, 0])
+        Problem(graph, toy_cluster(2), runtime=runtime_of("parallelize:host=none,copies=barrier")),
+        Plan.of([0, 0, 1, 0]),
     )
     assert timeline.start.tolist() == [0, 3, 11, 11]
     assert shares(timeline) == [{"forward": 11, "transfers": 3}, {"forward": 3, "transfers": 8, "bubble": 3}]

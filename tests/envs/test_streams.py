@@ -21,7 +21,8 @@ from tests.oracle.strategies import Case, cases
 from tests.oracle.test_oracle import brief
 from tests.oracle.toys import toy_cluster, toy_graph
 
-LOOP, SIDE = runtime_of("parallelize:host=none"), runtime_of("parallelize:host=none,copies=side")
+LOOP = runtime_of("parallelize:host=none,copies=barrier,defer=false")
+SIDE = LOOP.with_knobs(copies="side")
 MODEL, CLUSTER = "rnnlm:layers=1,steps=2,hidden=8,batch=4", "p100:devices=2"
 
 
@@ -71,7 +72,7 @@ def test_a_gradient_is_copied_after_its_node_and_before_gradients_of_weights_tha
     )  # fmt: skip
     problem = Problem(graph, toy_cluster(2), "none", runtime=LOOP)
     assert simulate(problem, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 9]
-    waiting = replace(problem, runtime=runtime_of("parallelize:host=none,defer=true"))
+    waiting = replace(problem, runtime=LOOP.with_knobs(defer="true"))
     assert simulate(waiting, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 6, 6]
     aside = replace(problem, runtime=SIDE)
     assert simulate(aside, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 9]
@@ -98,8 +99,8 @@ def test_gradients_of_one_tensor_are_summed_up_where_they_are_made() -> None:
 
 
 def test_only_the_loop_has_side_streams() -> None:
-    assert runtime_of("parallelize:copies=barrier") == runtime_of("parallelize")
-    assert runtime_of("parallelize:copies=side,defer=true").name == "parallelize:copies=side,defer=true"
+    assert runtime_of("parallelize:copies=side") == runtime_of("parallelize")
+    assert runtime_of("parallelize:copies=barrier,defer=false").name == "parallelize:copies=barrier,defer=false"
     with pytest.raises(InputError, match="expected barrier or side"):
         runtime_of("parallelize:copies=none")
     with pytest.raises(InputError, match="'run:copies=side': unknown knob 'copies'"):
@@ -107,8 +108,8 @@ def test_only_the_loop_has_side_streams() -> None:
 
 
 def test_only_the_loop_can_defer() -> None:
-    assert runtime_of("parallelize:defer=false") == runtime_of("parallelize")
-    assert runtime_of("parallelize:defer=true").name == "parallelize:defer=true"
+    assert runtime_of("parallelize:defer=true") == runtime_of("parallelize")
+    assert runtime_of("parallelize:defer=false").name == "parallelize:defer=false"
     with pytest.raises(InputError, match="expected true or false"):
         runtime_of("parallelize:defer=maybe")
     with pytest.raises(InputError, match="'run:defer=true': unknown knob 'defer'"):

@@ -87,15 +87,15 @@ def test_a_plan_for_another_way_of_running_says_what_this_loop_keeps_of_its_gain
     own = placelab.place(model, cluster="p100x2", placer="heft", host="30us")
     placelab.parallelize(deepcopy(module), own, devices=TWO)
     assert "made for" not in caplog.text
-    placelab.parallelize(deepcopy(module), own, devices=TWO, defer_weight_gradients=True)
-    assert "`runtime='parallelize:host=30us,defer=true'` plans for this loop" in caplog.text
-    placelab.parallelize(deepcopy(module), own, devices=TWO, side_streams=True)
-    assert "`runtime='parallelize:host=30us,copies=side'` plans for this loop" in caplog.text
+    placelab.parallelize(deepcopy(module), own, devices=TWO, defer_weight_gradients=False)
+    assert "`runtime='parallelize:host=30us,defer=false'` plans for this loop" in caplog.text
+    placelab.parallelize(deepcopy(module), own, devices=TWO, side_streams=False)
+    assert "`runtime='parallelize:host=30us,copies=barrier'` plans for this loop" in caplog.text
     caplog.clear()
-    aside = placelab.place(model, cluster="p100x2", placer="heft", runtime="parallelize:copies=side")
-    placelab.parallelize(deepcopy(module), aside, devices=TWO)
+    plain = placelab.place(model, cluster="p100x2", placer="heft", runtime="parallelize:copies=barrier,defer=false")
+    placelab.parallelize(deepcopy(module), plain, devices=TWO)
     assert "made for" not in caplog.text
-    placelab.parallelize(deepcopy(module), aside, devices=TWO, side_streams=False)
+    placelab.parallelize(deepcopy(module), plain, devices=TWO, side_streams=True, defer_weight_gradients=True)
     assert "`runtime='parallelize'` plans for this loop" in caplog.text
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from envs.placed_models.call_placement import on_calls
 from envs.plans.plan import Plan
-from envs.simulation.simulator import simulate
+from envs.simulation.simulator import Simulator, simulate
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
@@ -43,6 +43,31 @@ def test_on_one_device_no_order_matters(name: str, runtime: Runtime) -> None:
     alone = Plan.of([0] * len(problem.graph))
     step = simulate(problem, alone).step_seconds
     assert simulate(replace(problem, runtime=runtime), alone).step_seconds == pytest.approx(step)
+
+
+@pytest.mark.parametrize("host", ["eager", "none"])
+def test_on_one_device_nothing_is_deferred(host: str) -> None:
+    """No other device waits for a gradient, and the loop is the model's own: alone, in a batch, and in a timeline."""
+    problem = Problem(captured("gpt"), load_cluster("p100x2"))
+    deferring, plain = (
+        Simulator(replace(problem, runtime=runtime_of(f"parallelize:host={host},defer={defer}")))
+        for defer in ("true", "false")
+    )
+    units = problem.graph.num_units
+    placements = np.array([[0] * units, np.arange(units) % 2, [1] * units])
+    found, own = deferring.run_batch(placements), plain.run_batch(placements[[0, 2]])
+    assert (
+        found.step_seconds[[0, 2]].tolist() == own.step_seconds.tolist() == deferring.seconds(placements)[::2].tolist()
+    )
+    assert found.peak_bytes[[0, 2]].tolist() == own.peak_bytes.tolist()
+    assert found.step_seconds[1] == deferring.run(placements[1]).step_seconds != plain.run(placements[1]).step_seconds
+    assert deferring.timeline(placements[2]).start.tolist() == plain.timeline(placements[2]).start.tolist()
+    assert deferring.op_times(placements[0])[0].tolist() == plain.op_times(placements[0])[0].tolist()
+    factors = np.full((1, len(problem.graph)), 2.0), np.ones((1, len(problem.graph.moved_bytes)))
+    assert (
+        deferring.noisy_seconds(placements[0], *factors).tolist()
+        == plain.noisy_seconds(placements[0], *factors).tolist()
+    )
 
 
 def three_layers(*, hidden_first: bool = False) -> tuple[Problem, Plan]:
