@@ -21,7 +21,7 @@ from torch.autograd import Function
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from envs.placed_models.copies import Copier
-from envs.replay.replayed_step import Pass, ReplayedStep
+from envs.replay.replayed_step import ReplayedPass, ReplayedStep
 from envs.running.captured_program import CapturedProgram
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import Example
@@ -166,16 +166,18 @@ class ReplayedForward:
 
     # ---- what autograd calls -------------------------------------------------------------------------------
 
-    def forward(self, weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: dict[int, Tensor]) -> Pass:
+    def forward(
+        self, weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: dict[int, Tensor]
+    ) -> ReplayedPass:
         """The forward pass."""
         return self._step.forward(weights, buffers, inputs)
 
-    def outputs(self, run: Pass) -> tuple[list[Tensor], list[Tensor]]:
+    def outputs(self, run: ReplayedPass) -> tuple[list[Tensor], list[Tensor]]:
         """All outputs, and those without a gradient."""
         made = self._step.outputs(run)
         return made, [each for each, has in zip(made, self._has_gradient, strict=True) if not has]
 
-    def backward(self, run: Pass, gradients: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+    def backward(self, run: ReplayedPass, gradients: tuple[Tensor | None, ...]) -> list[Tensor | None]:
         """The gradients of trained weights."""
         if torch.is_grad_enabled():
             raise InputError(

@@ -38,7 +38,7 @@ from graphs.op_graph import Call, Phase
 _COPY_OF = {TensorOf.RESULT: CopyOf.OUTPUT, TensorOf.GRADIENT: CopyOf.GRADIENT, TensorOf.SUM: CopyOf.GRADIENT}
 
 
-class Parcel(NamedTuple):
+class CopyMessage(NamedTuple):
     """Tensors that go to a place together."""
 
     key: Hashable
@@ -55,13 +55,13 @@ class Turn:
     op: int
     place: int
     compute: tape.Compute
-    arrivals: list[Parcel]
-    departures: list[Parcel]
+    arrivals: list[CopyMessage]
+    departures: list[CopyMessage]
     frees: list[int]
 
 
 @dataclass
-class Pass:
+class ReplayedPass:
     """What a forward pass has made, until its backward pass has run."""
 
     slots: list[tape.Slots]  # of each place
@@ -116,9 +116,9 @@ class ReplayedStep:
     @torch.enable_grad()
     def forward(
         self, weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Mapping[int, Tensor]
-    ) -> Pass:
+    ) -> ReplayedPass:
         """The forward pass; buffers are changed as the model changes them. Inputs are by leaf (`GivenInputs`)."""
-        run = Pass([list(first) for first in self._first])
+        run = ReplayedPass([list(first) for first in self._first])
         for place, made in enumerate(self._made):
             slots = run.slots[place]
             for leaf, slot in made.inputs.items():
@@ -141,14 +141,14 @@ class ReplayedStep:
         self._copier.settle_all()
         return run
 
-    def outputs(self, run: Pass) -> list[Tensor]:
+    def outputs(self, run: ReplayedPass) -> list[Tensor]:
         """What the model returns, as the forward pass has made it."""
         made = {output: run.slots[place][slot] for place, each in enumerate(self._made)
                 for output, slot in each.outputs.items()}  # fmt: skip
         return [made[position] for position in sorted(made)]
 
     @torch.enable_grad()
-    def backward(self, run: Pass, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def backward(self, run: ReplayedPass, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """The gradients of `trained` from those of all outputs, after which nothing is left of the pass."""
         for place, each in enumerate(self._made):
             for output, slot in each.given.items():
@@ -164,7 +164,7 @@ class ReplayedStep:
         self._copier.settle_all()
         return found
 
-    def _call(self, turns: Sequence[Turn], run: Pass) -> None:
+    def _call(self, turns: Sequence[Turn], run: ReplayedPass) -> None:
         for turn in turns:
             slots = run.slots[turn.place]
             for parcel in turn.arrivals:
@@ -191,7 +191,7 @@ class ReplayedStep:
             return self._copier.sent(tensor, source, destination, of, call)
         return self._copier.moved(tensor, source, destination, of, call)
 
-    def _received(self, copied: PendingCopy | Tensor | None, parcel: Parcel) -> Tensor | None:
+    def _received(self, copied: PendingCopy | Tensor | None, parcel: CopyMessage) -> Tensor | None:
         side = self._copier.side
         there = side.receive(copied) if side is not None and isinstance(copied, PendingCopy) else copied
         assert not isinstance(there, PendingCopy)
@@ -209,10 +209,10 @@ class ReplayedStep:
     # ---- the list of calls -----------------------------------------------------------------------------------
 
     def _turn(self, place: int, task: OpTask) -> Turn:
-        def parcel(message: Any) -> Parcel:
+        def parcel(message: Any) -> CopyMessage:
             first: SentTensor = message.sent.tensors[0]
             of, call = _COPY_OF[first.of], self._calls[message.sent.op]
-            return Parcel(message.tag, message.slots, message.sent.destination, of, call)
+            return CopyMessage(message.tag, message.slots, message.sent.destination, of, call)
 
         arrivals, departures = [*map(parcel, task.arrivals)], [*map(parcel, task.departures)]
         return Turn(task.op, place, task.compute, arrivals, departures, task.frees)
@@ -231,7 +231,7 @@ class ReplayedStep:
                 if name is None or self._homes[name] == place or (place, slot) in found:
                     continue
                 found[place, slot] = name
-                turn.arrivals.append(Parcel((place, slot), (slot,), place, CopyOf.WEIGHT, None))
+                turn.arrivals.append(CopyMessage((place, slot), (slot,), place, CopyOf.WEIGHT, None))
                 if name in self._ops.trained:
                     self._trained_copies.add((place, slot))
         return [(name, place, slot) for (place, slot), name in found.items()]
