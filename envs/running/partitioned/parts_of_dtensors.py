@@ -19,6 +19,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from envs.running.clock import mark
+from envs.running.progress import ACTIVITY
+
 aten = torch.ops.aten
 
 _NAMESPACES = ("_c10d_functional", "_dtensor")
@@ -45,6 +48,7 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.collectives: list[DTensorCollective] = []
         self._copied: set[StorageWeakRef] = set()
+        self._begun: dict[StorageWeakRef, str] = {}  # collectives, by what they make
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -57,10 +61,20 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._viewed(*args)
         if self._copied and func._schema.is_mutable and self._is_copied(args[0]):
             raise RuntimeError(f"{func.name()} changes a tensor in place whose memory DTensor has laid out otherwise")
+        if func is torch.ops._c10d_functional.wait_tensor.default:
+            return self._awaited(*args)
         out = function(*args, **(kwargs or {}))
         if func.namespace in _NAMESPACES:
             self._note(func.name().partition("::")[2].partition(".")[0], tree_leaves((args, kwargs)), out)
         return out
+
+    def _awaited(self, tensor: Tensor) -> Tensor:
+        """What a collective makes of this process's part, when it is there."""
+        what = self._begun.pop(StorageWeakRef(tensor.untyped_storage()), "a collective")  # type: ignore[no-untyped-call]
+        ACTIVITY.note(what, waits=True, after=mark(tensor.device))
+        there: Tensor = torch.ops._c10d_functional.wait_tensor.default(tensor)
+        ACTIVITY.note(f"what follows {what}", after=mark(tensor.device))
+        return there
 
     def _viewed(self, part: Tensor, shape: Sequence[int]) -> Tensor:
         try:
@@ -85,6 +99,10 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
             devices = distributed.get_world_size(members)
             size = max(_bytes(given), _bytes(tree_leaves(out)))
             self.collectives.append(DTensorCollective(name, devices, ways * size * (devices - 1) / devices))
+            ranks = ", ".join(map(str, distributed.get_process_group_ranks(members)))
+            what = f"collective {len(self.collectives)} of the step, {name} of processes {ranks}"
+            made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
+            self._begun |= {StorageWeakRef(each.untyped_storage()): what for each in made}  # type: ignore[no-untyped-call]
 
 
 def _bytes(values: Sequence[Any]) -> int:

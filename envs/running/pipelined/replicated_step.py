@@ -10,6 +10,7 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor
+from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from envs.expansion.layout import Layout
@@ -57,6 +58,8 @@ class ReplicatedStep:
             return
         self._records = PassRecords(self.laid.expansion, process.rank)
         module = deepcopy(program.example.module).to(process.device)  # hooks of replicas stay on their module
+        module.register_forward_pre_hook(self._note_forward, prepend=True)
+        self._has_buffers = any(True for _ in module.buffers())
         read = set(program.step.weight_names)  # all others have no gradient, for which PyTorch would wait
         names = trained_weights(program, problem.graph) & read
         for name, weight in module.named_parameters():
@@ -79,18 +82,24 @@ class ReplicatedStep:
         self._optimizer.zero_grad()
         losses, passes = list[Tensor](), list[tuple[Pass | None, Mark, Mark]]()
         for number, part in enumerate(parts):
-            alone = nullcontext() if number + 1 == len(parts) else self._module.no_sync()
-            with alone:
+            is_last = number + 1 == len(parts)
+            with nullcontext() if is_last else self._module.no_sync():
                 began = mark(self._device)
+                if self._has_buffers:
+                    ACTIVITY.note("the broadcast of the first replica's buffers", waits=True, after=began)
                 loss = self._loss(part)
                 middle = mark(self._device)
                 ACTIVITY.note(f"the backward pass of micro-batch {number}", after=middle)
-                torch.autograd.backward(loss * self._replicas)  # gradients are averaged over replicas
+                scaled = loss * self._replicas  # gradients are averaged over replicas
+                if is_last:
+                    scaled.register_hook(self._note_sums)  # type: ignore[no-untyped-call]
+                torch.autograd.backward(scaled)
                 ended = mark(self._device)
             losses.append(loss.detach())
             passes.append((Pass(0, PassKind.FORWARD, number), began, middle))
             passes.append((Pass(0, PassKind.BACKWARD, number), middle, ended))
         began = mark(self._device)
+        ACTIVITY.note("the update", after=began)
         self._optimizer.step()
         if record is not None:
             record.spans += self._records.spans([*passes, (None, began, mark(self._device))], self._device)
@@ -107,6 +116,18 @@ class ReplicatedStep:
     def buffers(self) -> Mapping[str, Tensor]:
         """Those of the first replica, which all take before their next step."""
         return dict(self._own().named_buffers()) if self._replica == 0 else {}
+
+    def _note_forward(self, *_: object) -> None:
+        """Buffers are there."""
+        ACTIVITY.note("a forward pass", after=mark(self._device))
+
+    def _note_sums(self, _: Tensor) -> None:
+        """As a backward pass begins: it is noted when all gradients are computed, before PyTorch waits for their sums.
+
+        What is queued is called at the end of the pass, in order, and PyTorch queues its waiting with the last bucket.
+        """
+        what = "the all-reduces of gradients"
+        Variable._execution_engine.queue_callback(lambda: ACTIVITY.note(what, waits=True, after=mark(self._device)))
 
     def _own(self) -> torch.nn.Module:
         if self._replica < 0:
