@@ -3,9 +3,9 @@
 An op starts when what it reads is there, its device is free and it has been issued; a copy when both of its streams
 are. No queue decides what is next, so no event loop is needed, and a run that is given up is issued no further.
 
-Only channels have queues: copies between four devices may wait for one channel, and not in the order of issue. A copy
-that finds its channel taken by others than those of its streams is timed as if it were free. Times are lower bounds
-from there on, which may be enough to give the run up; otherwise the engine runs what was issued.
+Only channels have queues, which serve first what was issued first. A copy that comes to its channel no sooner than all
+that were issued before it is served after them. One that comes sooner is timed as if the channel were free. Times are
+lower bounds from there on, which may be enough to give the run up; otherwise the engine runs what was issued.
 """
 
 import numpy as np
@@ -64,23 +64,27 @@ def time_copy(blueprint: Blueprint, run: Run, index: Index) -> None:
     task = run.tasks[index]
     here, there = run.tasks[task.op].destination, task.destination
     second = second_stream(blueprint, here, there)
-    task.start = max(task.ready, run.resources[here].since, run.resources[second].since)
-    if blueprint.clocked:
-        task.start = max(task.start, run.issued[index])
+    arrival = max(task.ready, run.resources[here].since, run.issued[index] if blueprint.clocked else 0.0)
+    task.start = max(arrival, run.resources[second].since)
+    if blueprint.side == NONE:
+        arrival = task.start  # a side stream has copies of one channel alone: who waits for it waits for the channel
     where = blueprint.links[here, there].resource
     if where != blueprint.free:
         channel = run.resources[where]
-        if channel.since > task.start:
+        if channel.transfer != NONE:
             other = run.tasks[channel.transfer]
             source = run.tasks[other.op].destination
             follows = here in (source, other.destination) or there in (source, other.destination)
             if blueprint.side != NONE:
                 follows = here == source and there == other.destination
-            if follows:
-                task.start = channel.since  # it rests after that copy, which has ended
-            else:
-                run.counters[CONTENDED] = 1
+            if channel.since > task.start:
+                if follows or (run.counters[CONTENDED] == 0 and arrival >= other.ready):
+                    task.start = channel.since  # it rests after that copy, which has ended
+                else:
+                    run.counters[CONTENDED] = 1
+            arrival = max(arrival, other.ready)
         channel.transfer = index
+        task.ready = arrival
         channel.since = end_of(task) + blueprint.servers[where].hold
     end_copy(run, second, end_of(task))
     if blueprint.side == NONE:
