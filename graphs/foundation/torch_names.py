@@ -30,8 +30,10 @@ NAMES = {
     RUN: (
         "torch._foreach_add_",
         "torch._fused_adam_",
+        "torch.autograd.Variable._execution_engine.queue_callback",
         "torch.autograd.Variable._execution_engine.run_backward",
         "torch.distributed.distributed_c10d._resolve_process_group",
+        "torch.ops._c10d_functional.wait_tensor.default",
     ),
 }
 
