@@ -9,7 +9,7 @@ calls the same functions, with tensors on the same devices, does what was decide
     third           linear  relu  sigmoid  linear    two as before; the others are decided, and kept as another way on
     fourth          either is known
 
-What is computed again in the backward pass (`recomputation`) goes on after the call before it, on ways of its own.
+Recomputation in the backward pass (`recomputation`) continues after the call before it, with decisions of its own.
 Of most tensors nothing need be noted then: only of those that were copied for a call elsewhere.
 """
 

@@ -167,7 +167,7 @@ class PlacedForward:
 
     @property
     def __code__(self) -> CodeType:
-        return self._forward.__code__  # of which torch.export takes the name
+        return self._forward.__code__  # torch.export reads its name
 
     @property
     def _forward(self) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ both go on when it has ended. So a copy is issued while two streams of its own a
 
 A copy waits for what its source was given before, and for earlier copies from there to its destination; only its
 readers wait for it. PyTorch's allocator learns with `record_stream` of streams in which memory is used that is not of
-them. Nothing keeps the source from being changed in place before it has been read. So whoever changes tensors
+them. Nothing keeps the source from being changed in place before it has been read. So code that changes tensors
 waits for the copies that have left their device: `settle`. The sums of autograd are changed in place if nobody
 else refers to them: what a backward pass sends is referred to until that has been read, or the pass ends.
 """

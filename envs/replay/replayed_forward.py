@@ -53,17 +53,15 @@ class ReplayedForward:
         self._modes = [part.training for part in example.module.modules()]
         self._leaves, self._inputs_tree = self._example_leaves(example)
         returned, self._outputs_tree = tree_flatten(self._program.builder.program.returned)
-        odd = next((leaf for leaf in returned if not isinstance(leaf, Tensor | None | bool | int | float | str)), None)
-        if odd is not None:
+        if (odd := _object(returned)) is not None:
             raise InputError(
                 f"{self._name}: it returns an object of type {type(odd).__name__}, which is not made again by a "
                 "replayed step; return tensors, alone or in tuples, lists and dicts"
             )
         self._returned = returned
         self._weights = {name: (each.shape, each.requires_grad) for name, each in self._program.weights.items()}
-        self._has_gradient = [
-            node in self._program.builder.program.requires_grad for node in self._program.builder.program.outputs
-        ]
+        program = self._program.builder.program
+        self._has_gradient = [node in program.requires_grad for node in program.outputs]
 
     def begin(self, model: nn.Module, homes: Mapping[str, int], copier: Copier) -> None:
         """Say which model it is of, now that its weights are where they are kept: places by name."""
@@ -113,8 +111,7 @@ class ReplayedForward:
 
     def _example_leaves(self, example: Example) -> tuple[list[Any], Any]:
         leaves, tree = tree_flatten((example.args, example.kwargs))
-        odd = next((leaf for leaf in leaves if not isinstance(leaf, Tensor | None | bool | int | float | str)), None)
-        if odd is not None:
+        if (odd := _object(leaves)) is not None:
             raise InputError(
                 f"{self._name}: it is given an object of type {type(odd).__name__}, which is not known to be the same "
                 "in each step; give tensors, alone or in tuples, lists and dicts"
@@ -227,6 +224,11 @@ def _owners(model: nn.Module, kind: str) -> list[tuple[str, dict[str, Tensor], s
         path, _, key = name.rpartition(".")
         found.append((name, vars(model.get_submodule(path))[kind], key))
     return found
+
+
+def _object(leaves: Iterable[object]) -> object | None:
+    """The first that is neither a tensor nor a constant; None if all are."""
+    return next((leaf for leaf in leaves if not isinstance(leaf, Tensor | None | bool | int | float | str)), None)
 
 
 def _hooked(parts: Iterable[tuple[str, nn.Module]]) -> str:

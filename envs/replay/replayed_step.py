@@ -49,8 +49,8 @@ class CopyMessage(NamedTuple):
 
 
 @dataclass
-class Turn:
-    """An op, when its turn has come."""
+class OrderedOp:
+    """An op in the order of a plan: what arrives before it is computed, and what is sent or freed after it."""
 
     op: int
     place: int
@@ -96,11 +96,11 @@ class ReplayedStep:
         self._first = [[made.held.get(slot) for slot in range(made.slots)] for made in self._made]
         self._calls = graph.calls or (None,) * len(graph)
         of_op = {task.op: (place, task) for place, made in enumerate(self._made) for task in made.tasks}
-        turns = {op: self._turn(*of_op[op]) for op in order}
-        self._fetched = self._fetches(turns, of_op)
+        ops = {op: self._ordered(*of_op[op]) for op in order}
+        self._fetched = self._fetches(ops, of_op)
         is_forward = [graph.phase[op] == Phase.FORWARD for op in order]
-        self.forward_turns = [turns[op] for op, is_first in zip(order, is_forward, strict=True) if is_first]
-        self.backward_turns = [turns[op] for op in order if graph.phase[op] == Phase.BACKWARD]
+        self.forward_ops = [ops[op] for op, is_first in zip(order, is_forward, strict=True) if is_first]
+        self.backward_ops = [ops[op] for op in order if graph.phase[op] == Phase.BACKWARD]
         self.given = GivenInputs(program, {leaf for made in self._made for leaf in made.inputs})
         self._changed = {name for made in self._made for name in made.changed}
         self._gradients = {name: (place, slot) for place, made in enumerate(self._made)
@@ -133,7 +133,7 @@ class ReplayedStep:
             run.coming[place, slot] = [
                 self._sent(weights[name].detach(), self._homes[name], place, CopyOf.WEIGHT, None)
             ]
-        self._call(self.forward_turns, run)
+        self._call(self.forward_ops, run)
         for place, made in enumerate(self._made):
             new = dict(made.renewed)
             for name in made.changed:
@@ -153,7 +153,7 @@ class ReplayedStep:
         for place, each in enumerate(self._made):
             for output, slot in each.given.items():
                 run.slots[place][slot] = gradients[output]
-        self._call(self.backward_turns, run)
+        self._call(self.backward_ops, run)
         found = list[Tensor | None]()
         for name, (place, slot) in self._gradients.items():
             gradient, home = run.slots[place][slot], self._homes[name]
@@ -164,8 +164,8 @@ class ReplayedStep:
         self._copier.settle_all()
         return found
 
-    def _call(self, turns: Sequence[Turn], run: ReplayedPass) -> None:
-        for turn in turns:
+    def _call(self, ops: Sequence[OrderedOp], run: ReplayedPass) -> None:
+        for turn in ops:
             slots = run.slots[turn.place]
             for parcel in turn.arrivals:
                 for slot, copied in zip(parcel.slots, run.coming.pop(parcel.key), strict=True):
@@ -208,23 +208,23 @@ class ReplayedStep:
 
     # ---- the list of calls -----------------------------------------------------------------------------------
 
-    def _turn(self, place: int, task: OpTask) -> Turn:
+    def _ordered(self, place: int, task: OpTask) -> OrderedOp:
         def parcel(message: Any) -> CopyMessage:
             first: SentTensor = message.sent.tensors[0]
             of, call = _COPY_OF[first.of], self._calls[message.sent.op]
             return CopyMessage(message.tag, message.slots, message.sent.destination, of, call)
 
         arrivals, departures = [*map(parcel, task.arrivals)], [*map(parcel, task.departures)]
-        return Turn(task.op, place, task.compute, arrivals, departures, task.frees)
+        return OrderedOp(task.op, place, task.compute, arrivals, departures, task.frees)
 
     def _fetches(
-        self, turns: Mapping[int, Turn], of_op: Mapping[int, tuple[int, OpTask]]
+        self, ops: Mapping[int, OrderedOp], of_op: Mapping[int, tuple[int, OpTask]]
     ) -> list[tuple[str, int, int]]:
         """The weights that are read where they are not kept: name, place, slot. Their first readers get them."""
         found = dict[tuple[int, int], str]()
         self._trained_copies = set[Hashable]()
         names = [{slot: name for name, slot in made.weights.items()} for made in self._made]
-        for op, turn in turns.items():
+        for op, turn in ops.items():
             place, task = of_op[op]
             for slot in task.reads:
                 name = names[place].get(slot)

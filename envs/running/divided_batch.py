@@ -45,7 +45,7 @@ def program_of_part(program: CapturedProgram, parts: int, kept: dict[object, obj
     args, kwargs = program.arguments(part)
     samples = example.samples // parts
     remedy = "let its code take sizes from its inputs (x.shape[0]), or take a plan that places ops"
-    if samples == 1:  # of which batch norm has no variance
+    if samples == 1:  # one sample has no variance for batch norm
         remedy = f"take a plan of fewer micro-batches or replicas, so that each part has more samples, or {remedy}"
     try:
         small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=samples))

@@ -26,7 +26,7 @@ _WHERE = "jobs"  # in the store: the port from which jobs come, and a key
 
 @dataclass(frozen=True)
 class Launched:
-    """A process that was started with others, of which rank 0 sends the jobs."""
+    """A process that a launcher has started with others; rank 0 sends them jobs."""
 
     rank: int
     size: int

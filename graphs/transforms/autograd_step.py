@@ -63,11 +63,24 @@ def autograd_step(graph: OpGraph, *, defer: bool) -> tuple[OpGraph, AutogradNode
     `defer` says that gradients of weights wait, as with `defer_weight_gradients` of `parallelize`. Of a weight that
     several ops read, the one that updates it receives the sum. Other graphs stay as they are.
     """
-    kinds = graph.kinds
-    of_weights = np.array([kind.endswith(OF_WEIGHTS) for kind in kinds], np.bool_)
-    again = np.array([kind.endswith(RECOMPUTED) for kind in kinds], np.bool_)
-    is_gradient = (graph.phase == Phase.BACKWARD) & (graph.mirror >= 0) & ~again
-    deferred = is_gradient & np.array([defer and kind in DEFERRED for kind in kinds], np.bool_)
+    sent, sums = _summed(graph)  # the same whether any waits
+    is_gradient = _is_gradient(graph)
+    deferred = is_gradient & np.array([defer and kind in DEFERRED for kind in graph.kinds], np.bool_)
+    return sent, AutogradNodes(_nodes(sent, is_gradient & ~deferred), deferred, sums)
+
+
+def _is_gradient(graph: OpGraph) -> Bools:
+    """(ops,) whether each is a gradient of a forward op."""
+    again = np.array([kind.endswith(RECOMPUTED) for kind in graph.kinds], np.bool_)
+    found: Bools = (graph.phase == Phase.BACKWARD) & (graph.mirror >= 0) & ~again
+    return found
+
+
+@lru_cache(maxsize=8)
+def _summed(graph: OpGraph) -> tuple[OpGraph, Ints]:
+    """The step with the gradients that autograd sends, and (edges,) the `sums` of its nodes."""
+    of_weights = np.array([kind.endswith(OF_WEIGHTS) for kind in graph.kinds], np.bool_)
+    is_gradient = _is_gradient(graph)
     source, reader = graph.edges.T
     tied, number, tied_bytes = _tied(graph, np.flatnonzero(is_gradient & of_weights))
     key = source * len(graph) + reader
@@ -91,8 +104,7 @@ def autograd_step(graph: OpGraph, *, defer: bool) -> tuple[OpGraph, AutogradNode
     sums, edge_bytes = np.concatenate([sums[kept], len(graph) + number]), np.concatenate([own, tied_bytes])
     control = np.concatenate([graph.control[kept], np.zeros(len(tied), np.bool_)])
     order = np.lexsort((edges[:, 1], sums, edges[:, 0]))
-    graph = replace(graph, edges=edges[order], control=control[order], edge_bytes=edge_bytes[order])
-    return graph, AutogradNodes(_nodes(graph, is_gradient & ~deferred), deferred, sums[order])
+    return replace(graph, edges=edges[order], control=control[order], edge_bytes=edge_bytes[order]), sums[order]
 
 
 def _nodes(graph: OpGraph, is_gradient: Bools) -> Ints:
