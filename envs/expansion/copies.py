@@ -5,8 +5,9 @@ A copy on a replica computes an interval of each micro-batch, and its readers th
     producer on 3 replicas   |     0     |     1     |     2     |
     consumer on 2 replicas   |        0        |        1        |     0 reads all of 0, and a half of 1
 
-Replicas that take turns compute micro-batches whole. What does not grow with the batch is the same in every copy: one
-is read, that on the reader's device or else on the replica that corresponds to the reader's. Updates read the batch.
+Replicas may have unequal shares of it, and those that take turns compute micro-batches whole. What does not grow with
+the batch is the same in every copy: one is read, that on the reader's device or else on the replica that corresponds to
+the reader's. Updates read the batch.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from graphs.op_graph import Bools, Floats, Ints
 def connect_copies(draft: Draft) -> None:
     """Connect copies, recomputed ones included; gradients that are summed up first are connected elsewhere."""
     layout = draft.layout
-    unit = math.lcm(*np.unique(layout.width).tolist())
+    unit = math.lcm(*map(sum, layout.divisions))
     slices: list[Slices] = []
     for reads, pattern in _patterns(layout, recomputed(draft, Reads.of(layout)), unit):
-        is_part = (pattern.end - pattern.begin) * int(layout.width[reads.producer[0]]) < unit
+        whole = np.diff(_bounds(layout, int(reads.producer[0]), unit))[pattern.read]
+        is_part = pattern.end - pattern.begin < whole
         can_be_cut = ~reads.control & np.isnan(reads.message_bytes)
         if is_part.any() and can_be_cut.any():
             _connect(draft, reads[~can_be_cut], pattern)
@@ -71,14 +73,13 @@ class Pattern(NamedTuple):
 def _patterns(layout: Layout, reads: Reads, unit: int) -> Iterator[tuple[Reads, Pattern]]:
     """Reads that follow the same pattern, and that pattern; in one set if every op has one copy."""
     producer, consumer = reads.producer, reads.consumer
-    width, readers = layout.width[producer], layout.width[consumer]
-    is_wide, grows = np.maximum(width, readers) > 1, layout.grows[producer]
+    is_wide, grows = np.maximum(layout.width[producer], layout.width[consumer]) > 1, layout.grows[producer]
     by_device = is_wide & ~grows
     key = np.zeros(len(reads), np.int64)
     for column in (
-        width, readers, layout.repeats[producer], layout.repeats[consumer], _reads_last(layout, reads),
-        is_wide & layout.reads_all[consumer], by_device, by_device * layout.stage[producer],
-        by_device * layout.stage[consumer],
+        layout.division[producer], layout.division[consumer], layout.repeats[producer], layout.repeats[consumer],
+        _reads_last(layout, reads), is_wide & layout.reads_all[consumer], by_device,
+        by_device * layout.stage[producer], by_device * layout.stage[consumer],
     ):  # fmt: skip
         key = key * (int(column.max(initial=0)) + 1) + column
     kinds, which = np.unique(key, return_inverse=True)
@@ -106,13 +107,21 @@ def _pattern(layout: Layout, reads: Reads, unit: int) -> Pattern:
         begin, end = np.zeros(readers, np.int64), np.full(readers, unit)
     elif layout.reads_all[consumer]:
         read, reader = np.divmod(np.arange(width * readers), readers)
-        begin, end = read * (unit // width), (read + 1) * (unit // width)
+        bounds = _bounds(layout, producer, unit)
+        begin, end = bounds[read], bounds[read + 1]
     else:
-        begin = np.unique([*range(0, unit, unit // width), *range(0, unit, unit // readers)])
+        bounds, of_readers = (_bounds(layout, op, unit) for op in ends)
+        begin = np.unique([*bounds[:-1], *of_readers[:-1]])
         end = np.append(begin[1:], unit)
-        read, reader = begin * width // unit, begin * readers // unit
+        read, reader = (np.searchsorted(each, begin, side="right") - 1 for each in (bounds, of_readers))
     share = (end - begin) / (unit * layout.micro_batches)
     return Pattern(read, reader, begin, end, share, micro_batches, (steps[0], steps[1]))
+
+
+def _bounds(layout: Layout, op: int, unit: int) -> Ints:
+    """(copies in a micro-batch + 1,) where the interval of each copy of an op begins, of `unit` equal parts."""
+    parts = np.array(layout.divisions[layout.division[op]], np.int64)
+    return np.append(0, np.cumsum(parts * (unit // parts.sum())))
 
 
 def _connect(draft: Draft, reads: Reads, pattern: Pattern) -> None:

@@ -87,7 +87,7 @@ class Draft:
         They compute what these do, or take no time and hold a share of the output for the whole batch, (ops,).
         """
         layout, origin = self.layout, self.layout.origin[like]
-        share = layout.share[origin] if output_share is None else output_share
+        share = layout.share[like] if output_share is None else output_share
         columns = {
             "role": int(role), "device": layout.device[like], "origin": origin,
             "micro_batch": layout.micro_batch[like], "replica": layout.replica[like], "stage": layout.stage[origin],
@@ -222,7 +222,8 @@ class Draft:
         }  # fmt: skip
         values["transfer_bytes"] = values.pop("sent_bytes")
         copied = np.where(share > FREE, origin, -1)
-        held = given.graph.held and given.graph.held.of_copies(copied, self.layout.seen_share[np.maximum(origin, 0)])
+        seen = self.layout.seen_shares(np.maximum(origin, 0), columns["replica"].astype(np.int64))
+        held = given.graph.held and given.graph.held.of_copies(copied, seen)
         role = columns["role"].astype(np.int64)
         graph = written(self.layout, origin, role, values, held, kept_in)
         return graph, op_seconds, memory.of_copies(np.where(role == Role.WORK, origin, -1))

@@ -84,15 +84,60 @@ class Layout:
         return np.asarray(self.is_repeated & (self.replicas > 1) & turns)
 
     @cached_property
-    def share(self) -> Floats:
-        """(ops,) the share of the batch that a copy of each op computes; updates do not depend on it."""
-        parts = np.where(self.takes_turns, 1, self.replicas) * self.micro_batches
-        return np.where(self.problem.graph.phase >= Phase.UPDATE, 1.0, 1.0 / parts)
+    def divisions(self) -> tuple[tuple[int, ...], ...]:
+        """The distinct ways to divide a micro-batch among copies of an op: how many equal parts each of them takes."""
+        return tuple(dict.fromkeys(self._divisions))
 
     @cached_property
-    def seen_share(self) -> Floats:
-        """(ops,) the share of the batch that a device ever computes of an op, over all micro-batches."""
-        found, described = 1.0 / self.replicas, descriptions_of(self.problem.graph) if self.plan.split else ()
+    def division(self) -> Ints:
+        """(ops,) the number of that by which each op is divided; with replicas that take turns, it is whole."""
+        number = {each: number for number, each in enumerate(self.divisions)}
+        of_stage = np.array([number[each] for each in self._divisions], np.int64)
+        whole = number.get((1,), 0)  # there if an op takes turns
+        return np.where(self.takes_turns, whole, of_stage[self.stage])
+
+    @cached_property
+    def _divisions(self) -> list[tuple[int, ...]]:
+        """(stages,) or one more, what replicas of each stage take."""
+        shares = [*self.plan.schedule.shares, *[()] * len(self.stage_devices)]
+        of_stage = [own or (1,) * len(devices) for own, devices in zip(shares, self.stage_devices, strict=False)]
+        return [*of_stage, (1,)] if self.takes_turns.any() else of_stage
+
+    @cached_property
+    def _parts(self) -> tuple[Ints, Ints]:
+        """(divisions, most replicas) how many equal parts of a micro-batch each takes, or 0; (divisions,) all."""
+        parts = np.zeros((len(self.divisions), max(map(len, self.divisions))), np.int64)
+        for row, each in zip(parts, self.divisions, strict=True):
+            row[: len(each)] = each
+        return parts, parts.sum(axis=1)
+
+    @cached_property
+    def share(self) -> Floats:
+        """(copies,) the share of the batch that each computes; updates do not depend on it."""
+        (parts, total), number = self._parts, self.division[self.origin]
+        within = np.where(self.takes_turns[self.origin], 0, self.replica)
+        of_batch = parts[number, within] / (total[number] * self.micro_batches)
+        return np.where(self.problem.graph.phase[self.origin] >= Phase.UPDATE, 1.0, of_batch)
+
+    @cached_property
+    def least_share(self) -> Floats:
+        """(ops,) the least share of the batch that a copy of each op computes; updates do not depend on it."""
+        parts, total = self._parts
+        least = (np.where(parts > 0, parts, total[:, None]).min(axis=1) / total)[self.division]
+        return np.where(self.problem.graph.phase >= Phase.UPDATE, 1.0, least / self.micro_batches)
+
+    def seen_shares(self, origin: Ints, replica: Ints) -> Floats:
+        """(n,) the share of the batch that a device ever computes of an op, over all micro-batches; (n,) each."""
+        if self.plan.split:
+            return self._seen_of_shards[origin]
+        (parts, total), number = self._parts, self.division[origin]
+        of_batch = parts[number, np.maximum(replica, 0)] / total[number]
+        return np.where(self.takes_turns[origin], 1.0 / self.replicas[origin], of_batch)
+
+    @cached_property
+    def _seen_of_shards(self) -> Floats:
+        """(ops,) the same of ops that are divided by their indices."""
+        found, described = 1.0 / self.replicas, descriptions_of(self.problem.graph)
         for op, (split, each) in enumerate(zip(self.plan.split, described, strict=True)):
             if split:
                 axes = mesh_of(self.plan.mesh, int(self.replicas[op]))

@@ -29,7 +29,7 @@ def send_at_end(draft: Draft, lists: PassLists, number: Ints, sinks: Ints) -> No
     for message in (False, True):
         these = np.flatnonzero(carried & (is_message == message))
         sent, which = np.unique(edges[these, 0], return_inverse=True)
-        share = np.zeros(len(sent)) if message else draft.layout.share[draft.layout.origin[sent]]
+        share = np.zeros(len(sent)) if message else draft.layout.share[sent]
         parcels = draft.add_like(sent, Role.PARCEL, output_share=share)
         draft.connect(sent, parcels, control=message)
         draft.reroute(these, parcels[which])

@@ -26,8 +26,9 @@ of equal parts, or a list of their shares.
 `parallel` says all of a plan by its degrees, with the options of the placer `parallel`, which makes it for the problem.
 
 `schedule` has what differs from `envs.plans.schedule.Schedule`; with a placement, its `recompute` lists numbers of
-stages. `order` is the plan's own, if its placer chose one: a number by entry, the smaller first, {"a": 1, "": 2}, of
-tied ops as for `split`; or a rule. Without one the plan is run under the rule of the runtime.
+stages. Its `shares` are by stage: [[3, 1]] where the first of two replicas takes three quarters. `order` is the plan's
+own, if its placer chose one: a number by entry, the smaller first, {"a": 1, "": 2}, of tied ops as for `split`; or a
+rule. Without one the plan is run under the rule of the runtime.
 
 `made_for` says how the plan was meant to be run, and what timed it (`envs.plans.conditions`). A file written by
 `save_plan` says it, and also which graph and cluster it is for, which placer found it, and what it costs.
@@ -47,7 +48,16 @@ import msgspec
 
 from envs.costs.costs import BY_LINKS
 from envs.plans.conditions import Conditions
-from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Sharing, Update, Zero
+from envs.plans.schedule import (
+    WHOLE_BATCH,
+    AllReduceOrDefault,
+    Recomputing,
+    Schedule,
+    Shares,
+    Sharing,
+    Update,
+    Zero,
+)
 from graphs.foundation.code_in_files import named_in_file
 from graphs.runtime import FIFO, IDEAL
 
@@ -95,6 +105,7 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     recompute: tuple[int, ...] = ()  # where the stages are not listed
     recompute_at: Recomputing = WHOLE_BATCH.recompute_at
     sharing: Sharing = WHOLE_BATCH.sharing
+    shares: tuple[Shares, ...] = WHOLE_BATCH.shares
     update: Update = WHOLE_BATCH.update
     all_reduce: AllReduceOrDefault = WHOLE_BATCH.all_reduce
     zero: Zero = WHOLE_BATCH.zero

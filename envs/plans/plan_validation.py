@@ -77,7 +77,10 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
     check_blocks(problem.graph, stage, schedule)
-    _check_samples(problem, devices if of_replicas else (), schedule, stage)
+    replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=True)}
+    if schedule.shares:
+        _check_shares(schedule, [replicas[number] for number in range(len(replicas))])
+    _check_samples(problem, schedule, replicas if of_replicas else {})
     if schedule.sharing == "turns":
         for op, several in enumerate(devices):
             if schedule.micro_batches % len(several):
@@ -108,8 +111,25 @@ def _check_zero(problem: Problem, schedule: Schedule) -> None:
         )
 
 
-def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage: Ints) -> None:
-    """Raise InputError unless micro-batches, and replicas that split them, divide the samples, if they are known."""
+def _check_shares(schedule: Schedule, replicas: list[int]) -> None:
+    """Raise InputError unless each stage, which has so many replicas, (stages,), has a share for each of them."""
+    if len(schedule.shares) > len(replicas):
+        raise InputError(
+            f"the schedule gives {len(schedule.shares)} stages shares, the plan has {len(replicas)}; give one for each"
+        )
+    for stage, (shares, count) in enumerate(zip(schedule.shares, replicas, strict=False)):
+        if shares and len(shares) != count:
+            raise InputError(
+                f"stage {stage} has {count} replica{'s' * (count > 1)}, and the shares "
+                f"{':'.join(map(str, shares))}; give one for each"
+            )
+
+
+def _check_samples(problem: Problem, schedule: Schedule, replicas: dict[int, int]) -> None:
+    """Raise InputError unless micro-batches, and replicas that split them, divide the samples, if they are known.
+
+    `replicas` are how many each stage has, by its number.
+    """
     samples = problem.graph.samples
     if samples % schedule.micro_batches:
         raise InputError(
@@ -117,9 +137,14 @@ def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage
             "take a number that does, or another `batch`"
         )
     each = samples // schedule.micro_batches
-    replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=False)}
     for number, count in sorted(replicas.items()):
-        if schedule.sharing == "split" and each % count:
+        shares = schedule.shares[number] if number < len(schedule.shares) else ()
+        if shares and each % sum(shares):
+            raise InputError(
+                f"the replicas of stage {number} take {':'.join(map(str, shares))} of the {each} samples of a "
+                f"micro-batch, which are not {sum(shares)} equal parts; give shares whose sum divides {each}"
+            )
+        if schedule.sharing == "split" and not shares and each % count:
             raise InputError(
                 f"the {count} replicas of stage {number} do not divide the {each} samples of a micro-batch; take fewer "
                 "micro-batches, another number of replicas, or another `batch`"

@@ -9,6 +9,7 @@ stage for a micro-batch, B the backward pass.
 What a schedule means for each op is written by `envs.expansion`; the orders of passes are in `envs.pass_orders`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -29,6 +30,7 @@ Recomputing = Literal["late", "early", "block"]
 AllReduce = Literal["ring", "hierarchical", "direct", "nccl"]
 AllReduceOrDefault = Literal["", AllReduce]
 Zero = Literal[0, 1, 2, 3]
+Shares = tuple[int, ...]  # of each replica of a stage; () if they are equal
 
 
 def pass_order_of(what: Extension[PassOrder] | str) -> Extension[PassOrder]:
@@ -72,6 +74,9 @@ class Schedule:
     by block, each once the gradient has arrived at it (`torch.utils.checkpoint` around each, `envs.plans.blocks`)."""
     sharing: Sharing = "split"
     """Whether replicas of a stage split each micro-batch, or take whole ones in turns."""
+    shares: tuple[Shares, ...] = ()
+    """By stage how many parts of each micro-batch its replicas take, such as ((3, 1), ()) where the first replica of
+    stage 0 takes three of four; () for equally many, in a stage or in all."""
     update: Update = "step"
     """Weights are updated after the last micro-batch, or after each one, without a flush (PipeDream)."""
     all_reduce: AllReduceOrDefault = ""
@@ -102,6 +107,18 @@ class Schedule:
         if not self.bucket_bytes > 0:
             raise InputError(f"a bucket of gradients has {self.bucket_bytes!r} bytes; expected more than 0")
         object.__setattr__(self, "recompute", tuple(sorted(set(self.recompute))))  # equal if they decide the same
+        shares = tuple(map(least_shares, self.shares))
+        object.__setattr__(self, "shares", shares if any(shares) else ())
+        if self.shares and self.sharing == "turns":
+            raise InputError("replicas that take turns compute whole micro-batches, and have no shares; leave them out")
+
+
+def least_shares(shares: Shares) -> Shares:
+    """The same shares in the least whole numbers, () if they are equal. Raises InputError for what is no share."""
+    if wrong := [each for each in shares if not isinstance(each, int) or each < 1]:
+        raise InputError(f"a replica has the share {wrong[0]!r}; expected a whole number of parts, at least 1")
+    most = math.gcd(*shares)
+    return tuple(each // most for each in shares) if len(set(shares)) > 1 else ()
 
 
 WHOLE_BATCH = Schedule()  # of an op placement

@@ -50,6 +50,10 @@ def _check_combination(graph: OpGraph, schedule: Schedule) -> None:
     if schedule.sharing != "split" or schedule.update != "step":
         what = "replicas that take turns" if schedule.sharing != "split" else "an update after each micro-batch"
         raise InputError(f"a split of ops cannot be combined with {what}; take the default")
+    if schedule.shares:
+        raise InputError(
+            "a split of ops cannot be combined with shares of replicas; give the mesh an axis of shares, as ((3, 1),)"
+        )
     if schedule.zero:
         raise InputError(
             "a split of ops cannot be combined with ZeRO; divide the updates, whose weights are then stored so"

@@ -111,9 +111,9 @@ def _compared(
     workers: Workers, training: Training, problem: Problem, plan: Plan, *, limit: float, way: StepOf
 ) -> tuple[tuple[Difference, ...], str]:
     """How far the first step is from that of the unplaced model, or why that is not known."""
-    replicas, micro_batches = parts_of_batch(problem, plan)
+    shares, micro_batches = parts_of_batch(problem, plan)
     alone = simulate(problem, Plan.of(np.zeros(len(problem.graph), np.int64)))
-    job = UnplacedJob(training, replicas, micro_batches, float(alone.peak_bytes.max()))
+    job = UnplacedJob(training, shares, micro_batches, float(alone.peak_bytes.max()))
     made = workers.run(job, limit=limit)[0]
     assert made is not None  # by the first process
     if why := _incomparable(made, plan, workers.devices[0]):

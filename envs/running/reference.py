@@ -65,7 +65,13 @@ class Difference:
 
 
 def unplaced(
-    program: CapturedProgram, module: nn.Module, batch: Batch, adam: Adam, *, replicas: int = 1, micro_batches: int = 1
+    program: CapturedProgram,
+    module: nn.Module,
+    batch: Batch,
+    adam: Adam,
+    *,
+    shares: Sequence[int] = (1,),
+    micro_batches: int = 1,
 ) -> Reference:
     """One step of the module itself, which is changed, with PyTorch's Adam; the program says what its loss is.
 
@@ -75,11 +81,12 @@ def unplaced(
     first = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     total = 0.0
     with SameDraws() as draws:
-        for replica in reversed(range(replicas)):  # the first one's buffers stay
+        for replica in reversed(range(len(shares))):  # the first one's buffers stay
             _restore(module, first)
-            for part in parts_of_replica(batch, program.example.samples, replicas, replica, micro_batches):
-                loss = loss_of(program, module, part)
-                loss = loss / (replicas * micro_batches) if program.returns_loss else loss
+            for inputs in parts_of_replica(batch, program.example.samples, shares, replica, micro_batches):
+                loss = loss_of(program, module, inputs)
+                parts = sum(shares) * micro_batches / shares[replica]
+                loss = loss / parts if program.returns_loss else loss
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
     weights = {name: weight for name, weight in module.named_parameters() if weight.grad is not None}

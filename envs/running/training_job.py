@@ -88,7 +88,7 @@ class UnplacedJob:
     """The first step without a plan, in the first process and on its device; all others have nothing to say."""
 
     training: Training
-    replicas: int
+    shares: tuple[int, ...]  # of its replicas
     micro_batches: int
     needed_bytes: float  # about what it takes, by the simulation of one device
 
@@ -106,7 +106,7 @@ class UnplacedJob:
                 module = seeded_example(training.model, training.seed, training.samples).module.to(process.device)
                 inputs = {leaf: tensor.to(process.device) for leaf, tensor in batch.items()}
                 made = unplaced(
-                    program, module, inputs, training.adam, replicas=self.replicas, micro_batches=self.micro_batches
+                    program, module, inputs, training.adam, shares=self.shares, micro_batches=self.micro_batches
                 )
             return Unplaced(State.of(made.results), made.epsilon, made.drew, made.rounding)
         except torch.OutOfMemoryError:

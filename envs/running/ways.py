@@ -14,7 +14,7 @@ from envs.running.op_by_op.op_step import OpStep
 from envs.running.partitioned.partitioned_step import PartitionedStep
 from envs.running.partitioned.tensor_placements import TensorPlacements
 from envs.running.pipelined.pipelined_step import PipelinedStep, check_pipeline, stages_of
-from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated
+from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated, shares_of_replicas
 from envs.running.processes import Process
 from envs.running.running_step import RunningStep
 from envs.running.training_job import Training
@@ -61,8 +61,8 @@ def check_model(training: Training, problem: Problem, plan: Plan, device: str = 
     elif is_tried:
         check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
     elif is_replicated(problem, plan):
-        replicas, micro_batches = parts_of_batch(problem, plan)
-        program_of_part(program, replicas * micro_batches, {})
+        shares, micro_batches = parts_of_batch(problem, plan)
+        program_of_part(program, sum(shares) * micro_batches, {}, several=min(shares))
     elif not plan.split:
         stages_of(program, problem, plan, {})
 
@@ -80,11 +80,13 @@ def step_of(program: CapturedProgram, problem: Problem, plan: Plan, process: Pro
     return way(program, problem, plan, process, adam.optimizer)
 
 
-def parts_of_batch(problem: Problem, plan: Plan) -> tuple[int, int]:
-    """Into how many parts replicas divide the batch, and micro-batches each of these.
+def parts_of_batch(problem: Problem, plan: Plan) -> tuple[tuple[int, ...], int]:
+    """The shares that replicas have of the batch, and into how many micro-batches they divide these.
 
     A plan that says by what each op is divided computes what the undivided model does.
     """
     if plan.split or plan.is_placement:
-        return 1, 1
-    return max(map(len, Layout(problem, plan).stage_devices)), plan.schedule.micro_batches
+        return (1,), 1
+    if is_replicated(problem, plan):
+        return shares_of_replicas(problem, plan), plan.schedule.micro_batches
+    return (1,) * max(map(len, Layout(problem, plan).stage_devices)), plan.schedule.micro_batches

@@ -57,7 +57,7 @@ def divided_path_bound(problem: Problem, plan: Plan, op_seconds: Floats) -> floa
     gradients and orders of passes only add to the path.
     """
     layout = Layout(problem, plan)
-    share = least_shares(Partition(layout)) if plan.split else layout.share
+    share = least_shares(Partition(layout)) if plan.split else layout.least_share
     if plan.schedule.zero:
         share = np.where(problem.graph.phase >= Phase.UPDATE, share / layout.replicas, share)
     return float(longest_remaining(problem.graph, op_seconds.min(axis=1) * share).max())

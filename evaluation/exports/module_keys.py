@@ -53,6 +53,8 @@ class ModuleKeys:
             raise InputError(
                 "export takes no plan that divides ops, or whose replicas take micro-batches in turns; give it another"
             )
+        if plan.schedule.shares:
+            raise InputError("export takes no plan whose replicas have unequal shares of the batch; give it another")
         if plan.schedule.zero:
             raise InputError("export takes no plan whose replicas hold weights in parts (ZeRO); give it another")
         graph = untied(problem.graph)

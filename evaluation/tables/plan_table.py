@@ -127,6 +127,10 @@ def schedule_sentence(expansion: Expansion) -> str:
         f"stage{'s' * (len(stages) > 1)} on {devices} device{'s' * (devices != '1')}",
         "ops as they are ready" if schedule.order == AS_READY else f"passes in the order {schedule.order}",
     ]
+    for stage, shares in enumerate(schedule.shares):
+        if shares:
+            of_stage = f" of stage {stage}" * (len(stages) > 1)
+            said.append(f"replicas{of_stage} take {':'.join(map(str, shares))} of each micro-batch")
     if expansion.plan.split:
         said.append(split_summary(expansion.given, expansion.plan))
     if schedule.recompute:

@@ -111,6 +111,31 @@ def test_the_order_of_passes_is_known() -> None:
         Schedule(order="gpype")
 
 
+def test_unequal_shares_are_of_replicas_and_divide_the_samples() -> None:
+    chain = Pipeline(2, 2)
+    problem = chain.problem(servers(4))
+    for shares, expected in (
+        (((3, 1, 1),), "stage 0 has 2 replicas, and the shares 3:1:1; give one for each"),
+        (((), (3, 1)), "stage 1 has 1 replica, and the shares 3:1; give one for each"),
+        (((3, 1), (), (3, 1)), "the schedule gives 3 stages shares, the plan has 2"),
+    ):
+        with pytest.raises(InputError, match=re.escape(expected)):
+            chain.plan(replicas=(2, 1), shares=shares).check(problem)
+    known = replace(problem, graph=replace(problem.graph, batch_law=BatchLaw(8)))
+    chain.plan(replicas=(2, 1), shares=((3, 1),)).check(known)
+    with pytest.raises(InputError, match="take 4:1 of the 4 samples of a micro-batch, which are not 5 equal parts"):
+        chain.plan(replicas=(2, 1), shares=((4, 1),)).check(known)
+
+
+def test_equal_shares_are_none() -> None:
+    assert Schedule(shares=((2, 2), ())) == Schedule()
+    assert Schedule(shares=((6, 2),)) == Schedule(shares=((3, 1),))
+    with pytest.raises(InputError, match="the share 0; expected a whole number of parts"):
+        Schedule(shares=((1, 0),))
+    with pytest.raises(InputError, match="have no shares"):
+        Schedule(4, sharing="turns", shares=((3, 1),))
+
+
 @pytest.mark.parametrize(
     "wrong", [{"sharing": "turn"}, {"update": "now"}, {"recompute_at": "soon"}, {"all_reduce": "star"}]
 )

@@ -46,13 +46,18 @@ def whole_plans(draw: st.DrawFn) -> tuple[Problem, Plan]:
     count = int(stage.max()) + 1 if listed else len(set(devices))
     update = draw(st.sampled_from(get_args(Update)))
     has_blocks = (named_blocks(problem.graph) >= 0).any()
+    sharing: Sharing = draw(st.sampled_from(get_args(Sharing)))
+    unequal = (
+        tuple(tuple(range(1, len(devices[stage.tolist().index(each)]) + 1)) for each in range(count)) if listed else ()
+    )
     schedule = Schedule(
         micro_batches=6 * draw(st.integers(1, 9)),
         stages=tuple(stage.tolist()) if listed else (),
         order=draw(st.sampled_from(("as_ready", "gpipe"))) if update == "step" else "gpipe",
         recompute=tuple(draw(st.sets(st.integers(0, count - 1)))),
         recompute_at=draw(st.sampled_from([each for each in get_args(Recomputing) if has_blocks or each != "block"])),
-        sharing=draw(st.sampled_from(get_args(Sharing))),
+        sharing=sharing,
+        shares=unequal if sharing == "split" and draw(st.booleans()) else (),
         update=update,
         all_reduce=draw(st.sampled_from(get_args(AllReduce))),
         bucket_bytes=draw(st.sampled_from((1.5, np.inf)) | st.just(Schedule().bucket_bytes)),

@@ -68,6 +68,11 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
             f"{counts[0]} and {next(count for count in counts if count != counts[0])} replicas, and each replica is "
             "run as a pipeline of its own; give all stages as many replicas"
         )
+    if schedule.shares and (sum(map(len, rows.ranks)) > 1 or schedule.recompute):
+        raise InputError(
+            "replicas have unequal shares of the batch, which are run with one stage that computes nothing again; give "
+            "them equal shares, or the plan one stage"
+        )
     if schedule.update == "micro_batch" and schedule.micro_batches > 1:
         raise InputError("the schedule updates weights after each micro-batch, which cannot be run; use update 'step'")
     if problem.graph.has_sparse_gradient.any():
@@ -158,7 +163,7 @@ class PipelinedStep:
         if self._place is None:
             return 0.0
         rank, replica = self._place
-        parts = parts_of_replica(inputs, self._samples, self._replicas, replica, self._micro_batches)
+        parts = parts_of_replica(inputs, self._samples, (1,) * self._replicas, replica, self._micro_batches)
         for stage, module in zip(self._stages, self._modules.values(), strict=True):
             module.begin_step(parts)
             stage.passes = None if record is None else []

@@ -38,6 +38,13 @@ def is_replicated(problem: Problem, plan: Plan) -> bool:
     return len(devices) == 1 < len(devices[0]) and not plan.split and not plan.schedule.recompute
 
 
+def shares_of_replicas(problem: Problem, plan: Plan) -> tuple[int, ...]:
+    """(devices,) the parts of the batch that replicas of such a plan take, in the order of their devices."""
+    (devices,) = Layout(problem, plan).stage_devices
+    shares = plan.schedule.shares[0] if plan.schedule.shares else (1,) * len(devices)
+    return tuple(share for _, share in sorted(zip(devices, shares, strict=True)))
+
+
 class ReplicatedStep:
     """What one process runs of it: a replica."""
 
@@ -51,7 +58,7 @@ class ReplicatedStep:
         assert self.laid.expansion is not None  # it has replicas
         devices = tuple(sorted(devices))
         group = group_of(devices)  # all processes take part
-        self._replicas, self._micro_batches = len(devices), plan.schedule.micro_batches
+        self._shares, self._micro_batches = shares_of_replicas(problem, plan), plan.schedule.micro_batches
         self._replica = devices.index(process.rank) if process.rank in devices else -1
         self._program, self._device = program, process.device
         if self._replica < 0:
@@ -78,7 +85,7 @@ class ReplicatedStep:
         if self._replica < 0:
             return 0.0
         samples = self._program.example.samples
-        parts = parts_of_replica(inputs, samples, self._replicas, self._replica, self._micro_batches)
+        parts = parts_of_replica(inputs, samples, self._shares, self._replica, self._micro_batches)
         self._optimizer.zero_grad()
         losses, passes = list[Tensor](), list[tuple[Pass | None, Mark, Mark]]()
         for number, part in enumerate(parts):
@@ -90,7 +97,7 @@ class ReplicatedStep:
                 loss = self._loss(part)
                 middle = mark(self._device)
                 ACTIVITY.note(f"the backward pass of micro-batch {number}", after=middle)
-                scaled = loss * self._replicas  # gradients are averaged over replicas
+                scaled = loss * len(self._shares)  # gradients are averaged over replicas
                 if is_last:
                     scaled.register_hook(self._note_sums)  # type: ignore[no-untyped-call]
                 torch.autograd.backward(scaled)
@@ -140,4 +147,5 @@ class ReplicatedStep:
         args, kwargs = self._program.arguments(inputs)
         with self._program.example.importing():
             loss = self._program.loss_from(self._module(*args, **kwargs))
-        return loss / (self._replicas * self._micro_batches) if self._program.returns_loss else loss
+        parts = sum(self._shares) * self._micro_batches / self._shares[self._replica]
+        return loss / parts if self._program.returns_loss else loss

@@ -11,7 +11,7 @@ import numpy as np
 from envs.expansion.expanded import Role
 from envs.pass_orders import PassOrder, Ranks
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
+from envs.plans.schedule import AS_READY, Recomputing, Schedule, Shares, Sharing, Update
 from envs.timelines.timeline import Timeline
 from graphs.cluster import Cluster, Device
 from graphs.foundation.by_name import Extension
@@ -95,6 +95,7 @@ class Pipeline:
         recompute: Sequence[int] = (),
         recompute_at: Recomputing = "late",
         sharing: Sharing = "split",
+        shares: tuple[Shares, ...] = (),
         update: Update = "step",
     ) -> Plan:
         """The chain in its micro-batches. Each rank is one device, or several that follow one another.
@@ -112,7 +113,7 @@ class Pipeline:
         stage_of = [int(name[1:].partition(".")[0]) for name in graph.names]
         schedule = Schedule(
             micro_batches=self.micro_batches, stages=tuple(stage_of), order=order, recompute=tuple(recompute),
-            recompute_at=recompute_at, sharing=sharing, update=update,
+            recompute_at=recompute_at, sharing=sharing, shares=shares, update=update,
         )  # fmt: skip
         return Plan(tuple(devices[stage] for stage in stage_of), schedule=schedule)
 

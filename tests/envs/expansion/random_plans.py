@@ -128,11 +128,13 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     order = draw(st.sampled_from(ORDERS if apart else ORDERS[:1]))
     update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
     may_shard = sharing == "split" and update == "step"
+    unequal: dict[int, tuple[tuple[int, ...], ...]] = {1: ((),), 2: ((), (1, 2), (3, 1)), 3: ((), (2, 1, 1))}
+    shares = tuple(draw(st.sampled_from(unequal[len(several)])) for several in on) if sharing == "split" else ()
     zeros: list[Zero] = [0, 1, 2, 3] if order != AS_READY or micro_batches == 1 else [0, 1, 2]
     schedule = Schedule(
         micro_batches=micro_batches, stages=stages, order=order, update=update,
         zero=draw(st.sampled_from(zeros)) if may_shard else 0,
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=when,
-        sharing=sharing,
+        sharing=sharing, shares=shares,
     )  # fmt: skip
     return problem, Plan(tuple(on[stage] for stage in stages), schedule=schedule)

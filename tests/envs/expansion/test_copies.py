@@ -1,5 +1,7 @@
 """Copies of ops: one of each is the op placement itself, and several read from each other what they must."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
 from envs.plans.plan import Plan
-from envs.plans.schedule import Schedule, Sharing
+from envs.plans.schedule import Schedule, Shares, Sharing
 from envs.simulation.simulator import Simulator, simulate
 from graphs.files.load import load_graph
 from graphs.problem import Problem
@@ -74,6 +76,26 @@ def test_what_is_sent_is_what_is_read_and_no_more(producers: int, consumers: int
     assert out_of == pytest.approx([48 * micro_batches / producers] * producers)
     is_slice = expansion.role == Role.SLICE
     assert is_slice.any() == (producers % consumers != 0)
+
+
+@pytest.mark.parametrize(("shares", "moved"), [(((3, 1), (1, 3)), 24), (((3, 1), (3, 1)), 0), (((), (3, 1)), 12)])
+def test_replicas_with_unequal_shares_send_what_the_others_do_not_have(shares: tuple[Shares, ...], moved: int) -> None:
+    """Both stages are on the same devices."""
+    chain = Pipeline(2, 2, activation=48.0, is_training=False)
+    plan = chain.plan(ranks=((0, 1),), replicas=2, shares=shares)
+    timeline = simulate(chain.problem(servers(2, bandwidth=1.0)), plan)
+    assert timeline.problem.graph.moved_bytes[timeline.transfers.output].sum() == pytest.approx(2 * moved)
+
+
+def test_shares_by_speed_finish_together() -> None:
+    """The first device is three times as fast; both send half of the weights' gradients twice."""
+    chain = Pipeline(1, forward=6.0, backward=12.0, weights=10.0)
+    even = servers(2, bandwidth=5.0)
+    fast = replace(even.devices[0], flops_per_second=3.0)
+    problem = chain.problem(replace(even, devices=(fast, even.devices[1])))
+    by_speed, equal = (chain.plan(replicas=2, shares=shares) for shares in (((3, 1),), ()))
+    assert simulate(problem, by_speed).step_seconds == pytest.approx(18 / 4 + 2 * 5 / 5)
+    assert simulate(problem, equal).step_seconds == pytest.approx(18 / 2 + 2 * 5 / 5)
 
 
 @pytest.mark.parametrize(("sharing", "ahead"), [("split", 1), ("turns", 2)])

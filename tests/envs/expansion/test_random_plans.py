@@ -97,7 +97,10 @@ class Received:
         micro_batch = int(expansion.micro_batch[copy])
         if expansion.given.graph.phase[op] >= Phase.UPDATE or expansion.plan.schedule.sharing == "turns":
             return Part(micro_batch, Fraction(0), Fraction(1))
-        return Part(micro_batch, Fraction(replica, replicas), Fraction(replica + 1, replicas))
+        given = dict(enumerate(expansion.plan.schedule.shares)).get(int(self.layout.stage[op]), ())
+        shares = given or (1,) * replicas
+        begin = sum(shares[:replica])
+        return Part(micro_batch, Fraction(begin, sum(shares)), Fraction(begin + shares[replica], sum(shares)))
 
     def wanted(self, copy: int, producer: int) -> list[Part]:
         """The parts of an op that a copy must read."""

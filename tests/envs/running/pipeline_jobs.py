@@ -75,6 +75,7 @@ class Case:
     micro_batches: int = 4
     replicas: int = 1
     recompute: tuple[int, ...] = ()
+    shares: tuple[tuple[int, ...], ...] = ()
     as_pipeline: bool = False  # of one stage, not as replicas of the module
     frozen: int = 0  # first layers
     devices: tuple[int, ...] = ()  # in the order of ranks, replica by replica; 0, 1, 2, ... unless given
@@ -99,7 +100,7 @@ class Case:
         stage = (graph.units * self.stages // graph.num_units).tolist()
         rank_of = {number: rank for rank, stages in enumerate(self.ranks) for number in stages}
         of_rank = [tuple(numbers[rank * self.replicas :][: self.replicas]) for rank in range(len(self.ranks))]
-        schedule = Schedule(self.micro_batches, tuple(stage), self.order, recompute=self.recompute)
+        schedule = Schedule(self.micro_batches, tuple(stage), self.order, self.recompute, shares=self.shares)
         return Plan(tuple(of_rank[rank_of[number]] for number in stage), schedule=schedule)
 
     def batches(self, program: CapturedProgram) -> list[dict[int, Tensor]]:

@@ -23,8 +23,12 @@ def test_a_batch_is_divided_by_its_samples_alone() -> None:
     assert divided(batch, 1, 6) == [batch]
     with pytest.raises(InputError, match="6 samples cannot be divided into 4 equal parts"):
         divided(batch, 4, 6)
-    halves = parts_of_replica(batch, 6, 3, 1, 2)
+    halves = parts_of_replica(batch, 6, (1, 1, 1), 1, 2)
     assert [part[0].flatten().tolist() for part in halves] == [[2], [3]]
+    of_unequal = [parts_of_replica(batch, 6, (2, 1), replica, 2) for replica in range(2)]
+    assert [[part[0].flatten().tolist() for part in parts] for parts in of_unequal] == [[[0, 1], [2, 3]], [[4], [5]]]
+    with pytest.raises(InputError, match="6 samples cannot be divided into 4 equal parts"):
+        parts_of_replica(batch, 6, (3, 1), 0, 1)
 
 
 class Bags(nn.Module):

@@ -66,6 +66,8 @@ CASES = (
     Case("gpt", ((0, 1),), "gpipe", micro_batches=2),  # both stages on one device
     Case("conv", ((0,),), micro_batches=2, replicas=2, as_pipeline=True),
     Case("mlp", ((0,),), micro_batches=1, replicas=4),
+    Case("mlp", ((0,),), micro_batches=1, replicas=4, shares=((1, 3, 2, 2),), devices=(3, 1, 0, 2)),
+    Case("gpt", ((0,),), micro_batches=2, replicas=2, shares=((3, 1),)),
     Case("bert", interleaved(3)),  # a stage that makes a mask alone
     Case("experts", interleaved(2), "interleaved_zero_bubble", recompute=(0, 2)),
     Case("experts", TWO, "early_backward_b", devices=(1, 0), micro_batches=2),
@@ -165,6 +167,7 @@ def test_plans_that_cannot_be_run_as_pipelines_are_refused() -> None:
     for plan, words in (
         (chain(replicas=(2, 1)), "stages 0 and 1 have 2 and 1 replicas"),
         (chain(replicas=(2, 2), sharing="turns"), "in turns"),
+        (chain(replicas=(2, 2), shares=((3, 1), ())), "unequal shares of the batch, which are run with one stage"),
         (chain(update="micro_batch"), "updates weights after each micro-batch"),
         (chain(recompute=(0,), recompute_at="early"), "use recompute_at 'late'"),
         (chain(recompute=(0,), recompute_at="block"), "computes again block by block, and processes do so with whole"),

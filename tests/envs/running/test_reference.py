@@ -57,10 +57,12 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def first_step(model: str, *, seed: int = 0, **divided: int) -> Reference:
+def first_step(model: str, *, seed: int = 0, shares: tuple[int, ...] = (1,), micro_batches: int = 1) -> Reference:
     example = seeded_example(model, seed)
     program = CapturedProgram.of(example)
-    return unplaced(program, example.module, next(batches(example, seed=seed)), Adam(), **divided)
+    return unplaced(
+        program, example.module, next(batches(example, seed=seed)), Adam(), shares=shares, micro_batches=micro_batches
+    )
 
 
 def test_it_is_the_users_step(file: str) -> None:
@@ -80,8 +82,8 @@ def test_it_is_the_users_step(file: str) -> None:
 
 def test_parts_of_a_batch_add_up_where_samples_are_apart(file: str) -> None:
     whole = first_step(f"{file}:plain").results
-    for replicas, micro_batches in ((2, 1), (1, 4), (2, 2)):
-        found = first_step(f"{file}:plain", replicas=replicas, micro_batches=micro_batches)
+    for shares, micro_batches in (((1, 1), 1), ((1,), 4), ((1, 1), 2), ((3, 1), 1)):
+        found = first_step(f"{file}:plain", shares=shares, micro_batches=micro_batches)
         assert all(each.relative < 1e-5 for each in differences([found.results], whole))
 
 
@@ -102,8 +104,8 @@ def test_rounding_is_that_of_what_is_computed_with(file: str, name: str) -> None
 
 def test_batch_norm_sees_the_parts_and_the_first_replicas_buffers_stay(file: str) -> None:
     whole, halves, apart = (
-        first_step(f"{file}:normed", replicas=replicas, micro_batches=micro_batches).results
-        for replicas, micro_batches in ((1, 1), (1, 2), (2, 1))
+        first_step(f"{file}:normed", shares=shares, micro_batches=micro_batches).results
+        for shares, micro_batches in (((1,), 1), ((1,), 2), ((1, 1), 1))
     )
     assert halves.loss == pytest.approx(apart.loss)
     assert halves.loss != pytest.approx(whole.loss)
