@@ -13,7 +13,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import Time, parse, quantity, written
 from graphs.op_graph import MOST, Bools, Floats, Ints, Phase
 
-SECONDS = "forward", "backward", "update", "collective"  # what a host takes, by the fields of `Host`
+SECONDS = "forward", "backward", "update", "collective", "placed", "deferral"  # what a host takes, by fields of `Host`
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,12 @@ class Host:
     fetch: float = 0.0  # to get a micro-batch, before each forward pass of a process that waits
     in_order: bool = False  # one thread for all devices issues all ops in their order, that of autograd or not
     apart: float = 0.0  # by how much two such processes come apart to a collective; so do all for each doubling
-    deferral: float = 0.0  # more in either pass for a call whose gradient of a weight is deferred
+    placed: float = 0.0  # more for an op that a model calls which is run by a plan (`envs.placed_models`)
+    deferral: float = 0.0  # and more in either pass for one whose gradient of a weight is deferred
     name: str = field(default="", compare=False, repr=False)  # its name in `HOSTS`: a cluster may have measured it
 
     def __post_init__(self) -> None:
-        for of in (*SECONDS, "fetch", "apart", "deferral"):
+        for of in (*SECONDS, "fetch", "apart"):
             seconds = getattr(self, of)
             if not 0 <= seconds <= MOST:
                 what = f"a host takes {seconds} seconds to issue an op ({of})"
@@ -45,7 +46,7 @@ class Host:
 
     @classmethod
     def uniform(cls, seconds: float, *, per_device: bool = False, waits: bool = False) -> Host:
-        """A host to which all cost the same."""
+        """A host to which all cost the same, whoever calls an op."""
         return cls(seconds, seconds, seconds, seconds, per_device, waits)
 
     def lateness(self, members: Ints) -> Floats:
@@ -93,12 +94,14 @@ class Collectives:
 # with layers nor with sequences, and the ops of embedding, head and loss cost 1.4 of these. Its ranks come apart to
 # collectives by 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take 0.2, 1.0 and
 # 1.7 ms (0.0, 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one device has, for
-# four sums. A call whose gradient of a weight is deferred has two nodes of Python's in place of one of PyTorch's: on a
-# processor a linear layer takes 2.8 us in the forward and 11.9 in the backward pass, and so 17 to 21 and 26.
+# four sums. Of models that are run by a plan: on a processor where an op of calibration's small models takes 7 us, one
+# that is placed takes 5.8 more, and a deferred gradient, two nodes of Python's in place of one of PyTorch's, 22 in
+# either pass; these times 2.4, too: on the machine of `eager` (same file) calls of an earlier version, Python alone,
+# took 2.1 to 3.7 times as long as on that processor.
 HOSTS = {
     host.name: host
     for host in (
-        Host(44e-6, 54e-6, 5e-6, 30e-6, deferral=16e-6, name="eager"),
+        Host(44e-6, 54e-6, 5e-6, 30e-6, placed=14e-6, deferral=53e-6, name="eager"),
         Host(68e-6, 81e-6, 5e-6, 30e-6, waits=True, fetch=1.1e-3, apart=100e-6, name="megatron"),
         Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
         Host(66e-6, 85e-6, 5e-6, 15e-6, in_order=True, name="replayed"),
@@ -113,6 +116,8 @@ class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     backward: Time | None = None
     update: Time | None = None
     collective: Time | None = None
+    placed: Time | None = None
+    deferral: Time | None = None
 
     @classmethod
     def of(cls, host: Host) -> HostEntry:

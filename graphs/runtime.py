@@ -56,6 +56,7 @@ class Runtime:
     streams: bool = False  # devices run strictly in the order of issue
     all_reduce: Literal["ring", "nccl"] = "ring"  # how GPUs sum up gradients, unless a plan says it
     defer: bool = False  # gradients of weights wait until a device has nothing else to do; only of streams
+    plain: bool = False  # the model runs as it is, all on one device, and is not given to a plan; only of streams
     copies: Literal["barrier", "side"] = "barrier"  # they occupy the devices at both ends, or streams of their own
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
     replays: bool = False  # one thread calls the ops of a captured step in the plan's order
@@ -65,6 +66,11 @@ class Runtime:
     def frees_order(self) -> bool:
         """Whether plans are run in any order that they have, and the rule is only that of list scheduling."""
         return self.order == LONGEST_PATH and not self.streams
+
+    @property
+    def on_one_device(self) -> Runtime:
+        """That of a plan on one device: in a loop nobody needs `parallelize` for it, and nothing waits."""
+        return replace(self, defer=False, plain=True) if self.streams else self
 
     def with_knobs(self, **knobs: str | Extension[Any]) -> Runtime:
         """The same but for what is given, as text or an order itself. Raises InputError as `runtime_of`."""

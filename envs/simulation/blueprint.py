@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from envs.simulation.compiled import compiled
 from graphs.algorithms.order import ready_first
-from graphs.op_graph import Floats, Ints, Phase
+from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.transforms.autograd_step import AutogradNodes
 
@@ -222,6 +222,8 @@ def _issue(problem: Problem, priority: Floats) -> Records:
         awaits = (issue["turn"][source] == issue["turn"][reader]) & (node[source] != node[reader])
         issue["awaits"] = np.bincount(node[reader[awaits]], minlength=len(graph))
         issue["op"] = host.seconds(graph.phase)
+        if problem.runtime.streams and not problem.runtime.plain:
+            issue["op"][_is_called(graph)] += host.placed
         issue["message"] = host.collective if host.per_device or host.in_order else issue["op"]
         if problem.nodes is not None:
             waits = np.flatnonzero(problem.nodes.deferred)
@@ -231,6 +233,13 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             issue["collectives"] = collectives.launches * host.collective
             issue["is_step"] = collectives.steps
     return issue
+
+
+def _is_called(graph: OpGraph) -> Bools:
+    """(ops,) whether the model's code calls each op, and not autograd or an optimizer: also what it computes again."""
+    again = np.array([kind.endswith(RECOMPUTED) for kind in graph.kinds], np.bool_)
+    found: Bools = (graph.phase == Phase.FORWARD) | again
+    return found
 
 
 def _follows(issue: Records, edges: Ints) -> Indices:

@@ -18,9 +18,10 @@ Each thread issues the ops of least priority first, in other plans as soon as al
 of equal ones the first in topological order. A node is an op, or several that autograd issues together
 (`graphs.transforms.autograd_step`); it has been issued when its copies have been. Devices and channels take first what
 was issued first. An op that takes time takes its thread what the `Host` says of its phase; what takes no time costs
-none. A call whose gradient of a weight is deferred takes it `Host.deferral` more, in both passes. A message that an op
-sends to another device costs what an op of its phase does, or as a collective where it is between processes; of a sum,
-what each op adds to it does. The messages of a collective are one launch on each device that takes part
+none. What a model calls that is run by a plan takes it `Host.placed` more, and a call whose gradient of a weight is
+deferred `Host.deferral`, in both passes. A plan on one device needs neither: the model is left as it is. A message that
+an op sends to another device costs what its op does, or as a collective where it is between processes; of a sum, what
+each op adds to it does. The messages of a collective are one launch on each device that takes part
 (`graphs.host.Collectives`). None of them waits for its own launch: a message starts when its op has ended. Threads
 never wait for devices: CUDA's queues hold about a thousand launches. With `Host.waits` a process waits for what it
 receives, but for steps of collectives, before it issues the op that reads it, and where a pass begins for its device:

@@ -126,7 +126,7 @@ class Simulator:
     def for_compiled_code(self) -> tuple[Blueprint, Run]:
         """What compiled code needs to call `time_placements` by itself: the problem, and this simulator's buffers.
 
-        It adds the placements that it times to `simulations`.
+        It adds the placements that it times to `simulations`. They are timed as those on several devices.
         """
         return self._blueprint, self._runs[0]
 
@@ -135,18 +135,18 @@ class Simulator:
         return Outcomes(seconds, peak_bytes, fits)
 
     @cached_property
-    def _undeferred(self) -> Simulator:
-        """What times placements on one device, which defers no gradient: no other device waits for any."""
-        return Simulator(replace(self.problem, runtime=replace(self.problem.runtime, defer=False)))
+    def _plain(self) -> Simulator:
+        """What times placements on one device."""
+        return Simulator(replace(self.problem, runtime=self.problem.runtime.on_one_device))
 
     def _alone(self, placements: Indices) -> Bools:
-        """(plans,) which of (plans, units) placements are on one device and timed without deferral."""
-        defers = self.problem.runtime.streams and self.problem.runtime.defer
-        return (placements == placements[:, :1]).all(axis=1) if defers else np.zeros(len(placements), np.bool_)
+        """(plans,) which of (plans, units) placements are on one device, where a loop runs these otherwise."""
+        differs = self.problem.runtime.on_one_device != self.problem.runtime
+        return (placements == placements[:, :1]).all(axis=1) if differs else np.zeros(len(placements), np.bool_)
 
     def _latest(self, placement: Indices) -> Run:
         """The buffers of the latest run, which was of a placement, (units,) devices."""
-        return (self._undeferred if self._alone(placement[None]).any() else self)._runs[0]
+        return (self._plain if self._alone(placement[None]).any() else self)._runs[0]
 
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
         """(plans,) seconds; (plans, devices) peaks are written, unless there is no room for them."""
@@ -155,7 +155,7 @@ class Simulator:
         if not alone.any():
             self._run(placements, seconds, peak_bytes, threads)
             return seconds
-        for of, which in ((self, ~alone), (self._undeferred, alone)):
+        for of, which in ((self, ~alone), (self._plain, alone)):
             times, peaks = seconds[which], peak_bytes[which] if len(peak_bytes) else peak_bytes
             of._run(placements[which], times, peaks, threads)
             seconds[which] = times
@@ -183,7 +183,7 @@ class Simulator:
         """
         placements, seconds = self.checked(np.asarray(placement)[None]), np.empty(len(op_factors))
         if self._alone(placements).any():
-            return self._undeferred.noisy_seconds(placement, op_factors, output_factors)
+            return self._plain.noisy_seconds(placement, op_factors, output_factors)
         if (issued := self.problem.as_issued.graph) is not self.problem.graph:
             producer = np.arange(len(issued.moved_bytes))
             producer[issued.edge_output] = issued.edges[:, 0]

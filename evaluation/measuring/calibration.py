@@ -22,7 +22,7 @@ from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.measuring.copy_speeds import MeasureCopies, MeasureProcessor, TwoWayTimes
-from envs.running.measuring.host_times import MODELS, MeasureHost, timed_ops
+from envs.running.measuring.host_times import MODELS, MeasureHost
 from envs.running.measuring.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted, with_links
 from envs.running.measuring.link_speeds import SIZES, MeasurePair, machine, reference_seconds
 from envs.running.processes import Workers
@@ -354,7 +354,7 @@ class Calibrator:
 
     def _host(self) -> Host:
         """What issuing costs."""
-        job = MeasureHost({model: timed_ops(load_graph(model)) for model in MODELS}, self.steps)
+        job = MeasureHost({model: load_graph(model) for model in MODELS}, self.steps)
         found = self.workers.run(job, limit=self.limit)[0]
         assert found is not None
         return found

@@ -201,6 +201,18 @@ def test_a_host_takes_what_was_measured_of_it_on_the_cluster() -> None:
     assert problem_digits(eager) != problem_digits(elsewhere)
 
 
+def test_calls_of_a_model_that_a_plan_runs_cost_more_but_on_one_device() -> None:
+    """A forward op takes 0.5 s and its thread 2, or 5 of a placed model, as does the copy to gpu:1; backward ops 2."""
+    host = replace(Host.uniform(2.0), placed=3.0, deferral=7.0)
+    problem = chain(np.full(4, 0.5), [0, 0, 1, 1])
+    loop = replace(problem, runtime=replace(runtime_of("parallelize"), host=host))
+    assert starts(loop, [0, 1, 1, 1]) == [5.0, 15.0, 17.0, 19.0]
+    assert starts(loop, [1] * 4) == [2.0, 4.0, 6.0, 8.0]
+    assert starts(replace(problem, runtime=replace(IDEAL, host=host)), [0, 1, 1, 1]) == [2.0, 6.0, 8.0, 10.0]
+    batch = Simulator(loop).seconds([[0, 1, 1, 1], [0] * 4, [1] * 4])
+    assert batch.tolist() == [19.5, 8.5, 8.5]
+
+
 def test_hosts_are_said_by_name_or_by_time() -> None:
     assert host_of("eager") == HOSTS["eager"]
     assert host_of("30us") == Host.uniform(30e-6)

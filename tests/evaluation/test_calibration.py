@@ -67,7 +67,7 @@ def test_what_was_measured_is_in_the_cluster_and_its_file(tmp_path: Path) -> Non
     assert 'message_per_byte = "0.4ns"' in text
     assert 'runner = "150us"' in text
     assert 'per_pass = "0.5ms"' in text
-    assert '[hosts.eager]\nforward = "21us"\nbackward = "33us"\nupdate = "5us"\ncollective = "30us"\n' in text
+    assert '[hosts.eager]\nforward = "21us"\nbackward = "33us"\nupdate = "5us"\ncollective = "30us"\nplaced = ' in text
 
 
 def test_it_is_shown_and_written() -> None:
@@ -81,7 +81,9 @@ def test_it_is_shown_and_written() -> None:
     assert record["runner_seconds"] == {"gpu:0": pytest.approx(100e-6), "gpu:1": pytest.approx(150e-6)}
     assert [run["device"] for run in record["runs"]] == ["gpu:0", "gpu:1"]
     assert [each["per_pass"] for each in record["passes"]] == [0.5e-3]
-    assert record["hosts"] == {"eager": {"forward": 21e-6, "backward": 33e-6, "update": 5e-6, "collective": 30e-6}}
+    of_plans = {of: getattr(HOSTS["eager"], of) for of in ("placed", "deferral")}
+    issuing = {"forward": 21e-6, "backward": 33e-6, "update": 5e-6, "collective": 30e-6} | of_plans
+    assert record["hosts"] == {"eager": issuing}
 
 
 def test_the_pipeline_of_calibration_gives_each_device_more_work_than_the_one_before() -> None:

@@ -65,7 +65,7 @@ def test_a_plan_for_another_way_of_running_says_what_this_loop_keeps_of_its_gain
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of both ways the speed-up over one device is simulated; of the same way nothing is said."""
-    file, model = tmp_path / "mine.plan.json", "rnnlm:layers=2,steps=4,hidden=64,batch=8,vocabulary=64"
+    file, model = tmp_path / "mine.plan.json", "rnnlm:layers=2,steps=4,hidden=512,batch=1024,vocabulary=64"
     module = with_data(example_of(model), 0).module
     placed = placelab.place(model, cluster="p100x2", placer="annealing", budget=50, runtime="ideal", out=file)
     gains = []

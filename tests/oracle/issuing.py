@@ -107,10 +107,12 @@ def by_threads(
     found, issued, clock = list[int](), dict[int, float](), [0.0] * len(problem.cluster)
     deferred = [] if problem.nodes is None else np.flatnonzero(problem.nodes.deferred).tolist()
     slower = [*deferred, *{int(graph.mirror[op]) for op in deferred}]  # gradients, and whose they are
+    by_plan = problem.runtime.streams and len(set(placement)) > 1
+    called = [by_plan and (k == 0 or name.endswith(".recompute")) for k, name in zip(kind, graph.kinds, strict=True)]
 
     def issue_op(op: int, thread: int) -> None:
         found.append(op)
-        cost = host_seconds(host, kind[op])
+        cost = host_seconds(host, kind[op]) + (host.placed if called[op] else 0.0)
         if op_seconds[op][placement[op]] > 0:
             clock[thread] += sum([cost] + [host.deferral] * slower.count(op))
         issued[op] = clock[thread]

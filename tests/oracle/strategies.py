@@ -103,7 +103,7 @@ def hosts(*, exact: bool) -> st.SearchStrategy[Host]:
     seconds = st.sampled_from((0.0, 0.125 if exact else 0.1, 0.5, 1.0, 3.0))
     return st.builds(
         Host, seconds, seconds, seconds, seconds, st.booleans(), st.booleans(), seconds, in_order=st.booleans(),
-        deferral=seconds,
+        placed=seconds, deferral=seconds,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def simulator_of(case: Case) -> Simulator:
 def starts_without_memory(simulator: Simulator, placement: Ints) -> list[float]:
     """(ops,) seconds, where memory is not followed: then no hold has an event of its own."""
     simulator.seconds(placement[None])
-    _, run = simulator.for_compiled_code()
+    run = simulator._latest(simulator.checked(placement[None])[0])
     starts: list[float] = run.tasks["start"][: len(simulator.problem.graph)].tolist()
     return starts
 

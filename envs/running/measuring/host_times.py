@@ -3,29 +3,32 @@
 Small models are trained in a plain loop, on tensors so small that a kernel takes less than it takes Python, PyTorch's
 dispatcher and autograd to issue it. So a pass takes as long as its issuing, on a GPU as well, which is not waited for
 in between; on a processor the kernels of some hundred numbers are in it, and a GPU's launches are not.
+
+They are also trained by a plan (`envs.placed_models`), with half of the ops on each of two places, for which one device
+stands, and so with gradients of weights that are deferred: what their passes take longer is Python's own work.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import distributed
 
-from envs.costs.busy_machine import quiet_seconds
-from envs.costs.op_times import is_free
-from envs.running.adam import Adam
+from envs.placed_models.call_placement import on_calls
+from envs.placed_models.copies import CopyOf
+from envs.placed_models.parallel import counted_copies, run_by_plan
+from envs.plans.plan import Plan
 from envs.running.clock import finish
+from envs.running.measuring.eager_step import Clock, EagerStep, part_seconds, timed_ops
 from envs.running.processes import Process
-from envs.running.reference import optimizers
-from graphs.capture.examples import example_of, with_data
-from graphs.capture.gradient_rules import trained
-from graphs.capture.nested import results_and_states, with_tensors
-from graphs.host import HOSTS, SECONDS, Host
+from graphs.files.load import load_cluster
+from graphs.host import HOSTS, Host
 from graphs.op_graph import Floats, OpGraph, Phase
+from graphs.problem import Problem
+from graphs.runtime import runtime_of
+from graphs.transforms.autograd_step import autograd_step
 
 MODELS = (  # as deep as models are, so that what a step takes once counts as little as there
     "transformer:layers=6,width=16,heads=2,sequence=4,batch=2,vocabulary=16",
@@ -34,80 +37,14 @@ MODELS = (  # as deep as models are, so that what a step takes once counts as li
     "rnnlm:layers=2,steps=8,hidden=16,batch=2,vocabulary=16",
 )
 COLLECTIVES = 20  # all-reduces that a thread enqueues one after the other
-WARM_UP = 3  # steps that do not count: they also load, allocate and fill caches
-
-Clock = Callable[[], float]
-
-
-class EagerStep:
-    """A training step of a model in a plain loop; its calls are the parts, in their order.
-
-    The loss is that of a captured step: what is trained of what the model returns, summed up.
-    """
-
-    def __init__(self, model: str, device: torch.device) -> None:
-        example = with_data(example_of(model), 0, str(device))
-        module = example.module.to(device)  # what had data before it was drawn may be on a processor
-
-        def there(given: Tensor) -> Tensor:
-            return given.detach().to(device).requires_grad_(given.requires_grad)
-
-        args, kwargs = with_tensors((example.args, example.kwargs), there)
-        self._call: Callable[[], object] = partial(module, *args, **kwargs)
-        self.importing = example.importing  # inside, the model may import what its file may
-        self.weights = list(module.parameters())
-        self._optimizers = list[torch.optim.Optimizer]()
-        self._loss = torch.zeros(0)
-
-    @property
-    def parts(self) -> tuple[Callable[[], object], ...]:
-        """Those of the phases."""
-        return self._forward, self._backward, self._update
-
-    def _forward(self) -> None:
-        for weight in self.weights:
-            weight.grad = None
-        returned = self._call()
-        outputs = trained(returned, results_and_states(returned)[0], lambda each: bool(each.requires_grad))
-        first, *others = [each.sum() if each.dim() else each for each in outputs]
-        self._loss = sum(others, first)
-
-    def _backward(self) -> None:
-        self._loss.backward()  # type: ignore[no-untyped-call]
-
-    def _update(self) -> None:
-        if not self._optimizers:
-            self._optimizers = optimizers([each for each in self.weights if each.grad is not None], Adam())
-        for optimizer in self._optimizers:
-            optimizer.step()
-
-
-def part_seconds(parts: Sequence[Callable[[], object]], steps: int, wait: Callable[[], None], clock: Clock) -> Floats:
-    """(parts,) seconds that it takes to call each part of a step, in the quietest of some steps.
-
-    `wait` is called between two steps.
-    """
-    taken = []
-    for _ in range(WARM_UP + steps):
-        wait()
-        times = [clock()]
-        for part in parts:
-            part()
-            times.append(clock())
-        taken.append([after - before for before, after in pairwise(times)])
-    return np.array([quiet_seconds(each) for each in np.array(taken[WARM_UP:]).T])
-
-
-def timed_ops(graph: OpGraph) -> Floats:
-    """(parts,) how many ops of each phase of a training step take time, which is what a host is charged for."""
-    return np.bincount(graph.phase[~is_free(graph)], minlength=len(Phase))[: Phase.UPDATE + 1].astype(np.float64)
+OF_OPS = "forward", "backward", "update", "placed", "deferral"  # fields of `Host`: all but collectives
 
 
 @dataclass(frozen=True)
 class MeasureHost:
     """Measure what issuing costs the first process, while the others wait; all of them enqueue collectives."""
 
-    ops: Mapping[str, Floats]  # of each model, as `timed_ops` has it
+    graphs: Mapping[str, OpGraph]  # the training step of each model, with its calls
     steps: int
     clock: Clock = time.perf_counter
 
@@ -116,13 +53,18 @@ class MeasureHost:
         collective = self._collective(process.device)
         if process.rank:
             return None
-        of_models = [
-            part_seconds(EagerStep(model, process.device).parts, self.steps, lambda: finish(process.device), self.clock)
-            / ops
-            for model, ops in self.ops.items()
-        ]
-        found = (float(f"{seconds:.4g}") for seconds in (*np.median(of_models, axis=0).tolist(), collective))
-        return HOSTS["eager"].with_seconds(dict(zip(SECONDS, found, strict=True)))
+        of_models = [self._of_ops(model, graph, process.device) for model, graph in self.graphs.items()]
+        seconds = dict(zip(OF_OPS, np.median(of_models, axis=0).tolist(), strict=True)) | {"collective": collective}
+        return HOSTS["eager"].with_seconds({of: float(f"{taken:.4g}") for of, taken in seconds.items()})
+
+    def _of_ops(self, model: str, graph: OpGraph, device: torch.device) -> Sequence[float]:
+        """Seconds as `per_op` says, of three steps that take turns."""
+        placed = PlacedStep(model, graph, device, defer=False)
+        trained = EagerStep(model, device), placed, PlacedStep(model, graph, device, defer=True)
+        parts = [part for step in trained for part in step.parts]
+        taken = part_seconds(parts, self.steps, lambda: finish(device), self.clock).reshape(len(trained), -1)
+        deferred = int(autograd_step(graph, defer=True)[1].deferred.sum())
+        return per_op(taken, timed_ops(graph), placed.copies, deferred)
 
     def _collective(self, device: torch.device) -> float:
         """Seconds to enqueue one of one number."""
@@ -137,3 +79,32 @@ class MeasureHost:
             finish(device)
 
         return float(part_seconds([enqueue] * COLLECTIVES, self.steps, wait, self.clock).mean())
+
+
+def per_op(taken: Floats, ops: Floats, copies: int, deferred: int) -> Sequence[float]:
+    """(`OF_OPS`,) seconds, from (3, phases) seconds of a step: as it is, by a plan, and by one that defers.
+
+    There are (phases,) ops; in the forward pass of a placed step copies, each of which costs what an op does; and
+    gradients that are deferred. What takes no longer by a plan costs nothing more.
+    """
+    plain, placed, deferring = taken
+    of_placed = placed[Phase.FORWARD] / (ops[Phase.FORWARD] + copies) - plain[Phase.FORWARD] / ops[Phase.FORWARD]
+    of_deferral = (deferring - placed)[: Phase.UPDATE].sum() / (2 * deferred)  # in both passes
+    return [*(plain / ops).tolist(), max(float(of_placed), 0.0), max(float(of_deferral), 0.0)]
+
+
+class PlacedStep(EagerStep):
+    """A training step of a model by a plan: the first half of its ops is on one place, the second on another."""
+
+    def __init__(self, model: str, graph: OpGraph, device: torch.device, *, defer: bool) -> None:
+        """`graph` is the training step of the model; `defer`: gradients of weights wait."""
+        super().__init__(model, device)
+        runtime = runtime_of(f"parallelize:defer={str(defer).lower()}")
+        problem = Problem(graph, load_cluster("p100:devices=2"), runtime=runtime)
+        half = Plan.of_units(problem, (2 * np.arange(graph.num_units) >= graph.num_units).astype(np.int64))
+        problem, plan, _ = on_calls(problem, half, self.module)
+        run_by_plan(self.module, problem, plan, [device, device])
+        with counted_copies(self.module) as copies:
+            for part in self.parts:
+                part()
+        self.copies = sum(each.of is not CopyOf.GRADIENT for each in copies)  # of its forward pass

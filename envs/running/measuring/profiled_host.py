@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from envs.costs.profile_file import Profile, save_profile
 from envs.running.clock import finish
-from envs.running.measuring.host_times import Clock, EagerStep, part_seconds, timed_ops
+from envs.running.measuring.eager_step import Clock, EagerStep, part_seconds, timed_ops
 from graphs.foundation.errors import reason
 from graphs.foundation.quantities import written
 from graphs.host import SECONDS, HostEntry

@@ -1,9 +1,11 @@
 """What issuing an op costs a thread: which calls are timed, and of which steps."""
 
+import numpy as np
 import pytest
 import torch
 
-from envs.running.measuring.host_times import MODELS, WARM_UP, EagerStep, part_seconds, timed_ops
+from envs.running.measuring.eager_step import WARM_UP, EagerStep, part_seconds, timed_ops
+from envs.running.measuring.host_times import MODELS, OF_OPS, PlacedStep, per_op
 from graphs.files.load import load_graph
 from graphs.op_graph import Phase
 
@@ -48,3 +50,25 @@ def test_a_step_in_a_plain_loop_computes_the_gradients_and_updates_of_its_graph(
     changed = [not torch.equal(weight, old) for weight, old in zip(weights, before, strict=True)]
     assert changed == [weight.grad is not None and bool(weight.grad.any()) for weight in weights]
     assert any(changed)
+
+
+def test_what_a_plan_adds_is_found_again() -> None:
+    """Of 10 ops and 2 copies in a placed forward pass, 20 ops backward and 4 gradients that wait in both passes."""
+    host = {"forward": 7.0, "backward": 5.0, "update": 3.0, "placed": 2.0, "deferral": 6.0}
+    plain = np.array([10 * 7.0, 20 * 5.0, 2 * 3.0])
+    placed = plain + np.array([10 * 2.0 + 2 * (7.0 + 2.0), 0.0, 0.0])
+    deferring = placed + np.array([4 * 6.0, 4 * 6.0, 0.0])
+    ops = np.array([10.0, 20.0, 2.0])
+    assert per_op(np.array([plain, placed, deferring]), ops, 2, 4) == pytest.approx([host[of] for of in OF_OPS])
+    assert per_op(np.array([plain, plain - 1, plain - 2]), ops, 0, 4)[3:] == [0.0, 0.0]
+
+
+def test_a_placed_step_trains_the_model_on_two_places() -> None:
+    model = MODELS[0]
+    plain = EagerStep(model, torch.device("cpu"))
+    placed = PlacedStep(model, load_graph(model), torch.device("cpu"), defer=True)
+    assert placed.copies > 0
+    for part in plain.parts:
+        part()
+    for one, other in zip(plain.weights, placed.weights, strict=True):
+        torch.testing.assert_close(one, other)

@@ -15,7 +15,7 @@ from envs.costs.costs import issuing, timed
 from envs.costs.profile_file import Profile, ProfiledMachine, load_profile, save_profile
 from envs.costs.profiling import profile
 from envs.costs.timing import OpTimer
-from envs.running.measuring.host_times import EagerStep
+from envs.running.measuring.eager_step import EagerStep
 from envs.running.measuring.profiled_host import QUEUE, host_of, profile_host
 from envs.simulation.simulator import simulate
 from graphs.capture.op_calls import load_calls
