@@ -23,7 +23,7 @@ from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 
 ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
-ACCUMULATED = (1, 2, 4, 8, 16, 32, 64)  # numbers of micro-batches that are tried
+MOST_UNKNOWN = 64  # micro-batches that are tried where it is not known how many samples a step has; ours
 ONE_BY_ONE = pass_order_of("early_backward_a")  # with one stage: each micro-batch forward and backward in turn
 
 
@@ -37,7 +37,7 @@ class DataParallel(Named):
     """How many devices, the first ones; 0 for all, or as many as the samples of a step can be divided among. CPUs are
     used only if there is nothing else."""
     micro_batches: int = 0
-    """Parts of the batch whose gradients are accumulated; 0 for as few as fit, of 1, 2, 4, ..., 64."""
+    """Parts of the batch whose gradients are accumulated; 0 for as few as fit, of 1, 2, 4, and so on."""
     all_reduce: str = ""
     """How gradients are summed up: ring, hierarchical, direct, or as NCCL does it, nccl; "" as the runtime does."""
     bucket_bytes: float = BUCKET_BYTES
@@ -97,8 +97,9 @@ def _might_fit(problem: Problem, devices: tuple[int, ...]) -> tuple[int, ...]:
     state = float(problem.weight_state_bytes.sum())
     held = HeldMemory.of(problem).on_devices(np.zeros(problem.graph.num_units, np.int64))[0]
     limit = problem.cluster.memory_bytes[list(devices)].min()
+    most = problem.graph.samples or MOST_UNKNOWN
     might = tuple(
-        micro_batches for micro_batches in ACCUMULATED
+        micro_batches for micro_batches in (1 << power for power in range(most.bit_length()))
         if state + (held - state) / (len(devices) * micro_batches) <= limit
         and most_that_divide(problem.graph, micro_batches, len(devices)) == micro_batches
     )  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
-from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
+from envs.pipelines.pipeline import LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
@@ -28,7 +28,6 @@ from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
 from graphs.runtime import PROGRAM
 from placers.annealing import Annealing
-from placers.contract.placer import Placer
 from placers.contract.whole_plans import Proposes, accelerators, check_divides, why_placements_only
 from placers.default import RELEASED
 from placers.pipelines.as_pipeline import as_pipeline
@@ -43,6 +42,7 @@ from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import Proposer
 from placers.pipelines.refinement import refined
+from placers.pipelines.rivals import OF_SPLITS, RIVALS, Rival
 from placers.pipelines.size import copies_of
 from placers.split_search import SplitSearch
 from placers.splits.stage_splits import SearchedSplits
@@ -51,23 +51,6 @@ from placers.splits.undivided import why_undivided
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
 
 OWN, SEARCHED = "its own pipeline", "an op placement found by search"
-RIVALS = (  # specs; those that end in "=" take micro-batches
-    "data_parallel",
-    "gpipe:micro_batches=",
-    "single_device",
-    "dapple:form=printed,micro_batches=",
-    "dapple:form=corrected,micro_batches=",
-    "dapple:form=released,micro_batches=",
-    "black_gpipe:micro_batches=",
-    "pipedream",
-    "pipedream:form=printed,flush=true,mini_batches=",
-    "pipedream:form=released,flush=true,mini_batches=",
-    f"gpipe:order={ONE_F_ONE_B.name},micro_batches=",
-    f"gpipe:order={ONE_F_ONE_B.name},recompute=true,micro_batches=",
-    "human_expert",
-)
-SPLITTING_RIVALS = "tensor_parallel", "optcnn"
-FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
 LEARNED = 8  # of a policy, if one proposes, before these; ours
 PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
@@ -79,12 +62,14 @@ SPLITS = 1 / 8  # of the simulations left, at most, for a search for splits
 FEWEST_SPLITS, MOST_SPLITS = 8, 5_000_000  # simulations that are worth it; copies of ops that may be simulated in all
 BEST_DIVIDED = 4  # of these pipelines are simulated op by op
 FEW_OPS = 1000  # of a graph that is simulated op by op at once: at the grain of stages it would hardly be faster
+FEW_COPIES = 64 * FEW_OPS  # of its ops, in micro-batches and replicas, if these are simulated op by op at once
 ROUNDS = 2  # of the search at the grain of stages; the later one begins with the best of that before
 OP_BY_OP = 0.5  # of what is left, at most, for a search op by op after that
 OPS_EACH, MOST_OPS = 5_000, 2e7  # copies of ops that may be simulated there: for each simulation, and in all
 ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
 FORMS = 8  # pipelines of different forms of which other orders of passes and folded forms are tried
 VERIFIED = 8  # pipelines of the search at the grain of stages that are simulated op by op, the best first
+OPS_VERIFIED, FEWEST_VERIFIED = 3_000_000, 2  # copies of ops in all of these together, but for some of the best
 RULES = 4  # pipelines that are simulated with another order of ops
 REFINED = 48  # simulations op by op of moved cuts
 OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
@@ -129,15 +114,13 @@ class Planner(Named):
             stopped = spent.stopped
         return planning.result(stopped=stopped)
 
-    def rivals(self) -> list[list[Placer]]:
-        """The planners whose plans are compared; of each the first whose replicas divide the micro-batches counts."""
-        counts = [self.micro_batches] if self.micro_batches else FEWER
-        several = ([f"{spec}{count}" for count in counts] if spec.endswith("=") else [spec] for spec in RIVALS)
-        return [[by_name.build("placers", spec) for spec in alike] for alike in several]
+    def rivals(self) -> list[Rival]:
+        """The planners whose plans are compared."""
+        return [Rival(spec) for spec in RIVALS]
 
-    def splitting_rivals(self) -> list[Placer]:
+    def splitting_rivals(self) -> list[Rival]:
         """Those of plans that divide ops by other indices than the batch."""
-        return [by_name.build("placers", spec) for spec in SPLITTING_RIVALS] if self.split else []
+        return [Rival(spec) for spec in OF_SPLITS] if self.split else []
 
 
 build = Planner
@@ -152,6 +135,7 @@ class _Planning:
         self._reason = why_placements_only(problem)
         self._notes = list[str]()
         self._first: Plan | None = None  # without any simulation
+        self._micro_batches = 0  # of the pipeline that is proposed first
         self._chosen: LayerPipeline | None = None  # the best that was simulated op by op
 
     def run(self) -> None:
@@ -167,9 +151,10 @@ class _Planning:
         self._set_up()
         proposals = self._proposer.best(PROPOSED, lambda: self._spent.stopped)
         self._first = proposals[0].pipeline.plan(self._problem, self._layers)
+        self._micro_batches = proposals[0].pipeline.micro_batches
         self._simulated(proposals[0].pipeline)
         undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
-        self._compare(rivals if undivided else [*rivals, *([each] for each in self._planner.splitting_rivals())])
+        self._compare(rivals if undivided else [*rivals, *self._planner.splitting_rivals()])
         self._search_placement(0 if placements else int(self._share_of_placements() * self._spent.left))
         self._search_splits()
         learned = self._of_a_policy()
@@ -199,24 +184,15 @@ class _Planning:
 
     # ---- other planners ----------------------------------------------------------------------------------------------
 
-    def _compare(self, rivals: list[list[Placer]]) -> None:
+    def _compare(self, rivals: list[Rival]) -> None:
         missed = list[str]()
-        for alike in rivals:
-            if not self._spent.left:
-                missed.append(alike[0].name)
-            elif not any(map(self._compared, alike)):
-                self._contest.refused[alike[0].name] = self._why
+        for rival in rivals:
+            if self._spent.left:
+                rival.compared(self._contest, self._seed, self._planner.micro_batches, self._micro_batches)
+            else:
+                missed.append(rival.placer(self._planner.micro_batches).name)
         if missed:
             self._notes.append(f"planner: no simulations were left to compare {', '.join(missed)}.")
-
-    def _compared(self, rival: Placer) -> bool:
-        """Simulate a rival's plan; False if it has none for the problem."""
-        try:
-            self._contest.compare(rival.name, rival, self._seed)
-        except InputError as error:
-            self._why = str(error)
-            return False
-        return True
 
     def _share_of_placements(self) -> float:
         """Of the simulations, for the search for an op placement."""
@@ -245,7 +221,7 @@ class _Planning:
     def _search_splits(self) -> None:
         """Search for splits, if those that are compared are near the best plan."""
         search, contest = SplitSearch(), self._contest
-        entries = [contest.entries.get(rival.name) for rival in self._planner.splitting_rivals()]
+        entries = [contest.entries.get(rival.spec) for rival in self._planner.splitting_rivals()]
         near = [each for each in entries if each is not None and each.merit <= contest.near(NEAR)]
         budget = min([int(SPLITS * self._spent.left), *(MOST_SPLITS // copies_of(each.plan) for each in near)])
         if near and budget > FEWEST_SPLITS:
@@ -325,16 +301,18 @@ class _Planning:
         graph, spent = self._problem.graph, self._spent
         others = (as_pipeline(self._problem, self._layers, entry.plan) for entry in self._contest.others(OWN))
         starts = [*(one for one in others if one is not None), *proposals]
-        if len(graph) > FEW_OPS:
-            until = spent.budget - min(self._affordable(starts[-len(proposals)]), int(OP_BY_OP * spent.left))
+        copies = self._copies(proposals[0])
+        if len(graph) > FEW_OPS or copies > FEW_COPIES:
+            until = spent.budget - min(self._affordable(copies), int(OP_BY_OP * spent.left))
             for number in range(ROUNDS):
                 left = until - spent.simulations
                 self._search_from(self._evaluator, starts, spent.simulations + left // (ROUNDS - number))
                 self._verify()
                 starts = self._evaluator.ranked()[:VERIFIED]
+                copies = max(map(self._copies, starts), default=copies)
             starts += [self._pipelines[entry.plan] for entry in [self._contest.entries.get(OWN)] if entry]
         finer = len(self._fine) > len(self._layers)
-        most = min(self._affordable(starts[-1]), spent.left)
+        most = min(self._affordable(copies), spent.left)
         self._search_from(self._exact, starts, spent.simulations + most - min(REFINED, most // 4) * finer)
         self._best_rule()
         entry = self._contest.entries.get(OWN)
@@ -344,11 +322,14 @@ class _Planning:
                 most = min(REFINED, max(OPS_REFINED // copies_of(entry.plan), 4))
                 refined(self._proposer.grain, self._fine, pipeline, self._contest, OWN, most)
 
-    def _affordable(self, pipeline: LayerPipeline) -> int:
-        """How many plans like this may be simulated op by op in all."""
-        if len(self._problem.graph) <= FEW_OPS:
+    def _copies(self, pipeline: LayerPipeline) -> int:
+        """Of ops, in micro-batches and replicas."""
+        return copies_of(pipeline.plan(self._problem, self._layers, self._proposer.grain.splits))
+
+    def _affordable(self, copies: int) -> int:
+        """How many plans of so many copies of ops may be simulated op by op in all."""
+        if len(self._problem.graph) <= FEW_OPS and copies <= FEW_COPIES:
             return self._spent.budget
-        copies = copies_of(pipeline.plan(self._problem, self._layers, self._proposer.grain.splits))
         return int(min(OPS_EACH * self._spent.budget, MOST_OPS)) // copies
 
     def _search_from(self, evaluator: PipelineEvaluator, starts: Sequence[LayerPipeline], until: int) -> None:
@@ -367,7 +348,9 @@ class _Planning:
     def _verify(self) -> None:
         """Simulate the best pipelines op by op, and see how much memory they then need."""
         evaluator, ratios = self._evaluator, list[float]()
-        for pipeline in evaluator.ranked()[:VERIFIED]:
+        ranked = evaluator.ranked()[:VERIFIED]
+        most = max(OPS_VERIFIED // max(map(self._copies, ranked), default=1), FEWEST_VERIFIED)
+        for pipeline in ranked[:most]:
             entry = self._simulated(pipeline)
             if entry is not None:
                 fullest = (entry.peak_bytes / np.maximum(self._problem.cluster.memory_bytes, 1.0)).argmax()

@@ -137,9 +137,10 @@ class _Search:
                 self._notes.append(f"split_search: no simulations were left to compare {word}.")
                 continue
             try:
-                plan = self._contest.compare(word, rival, self._seed)
-                if plan.order is None:
-                    self._contest.offer(f"{word} in the order of the program", replace(plan, order=ORDERS[0]))
+                entry = self._contest.compare(word, rival, self._seed)
+                if entry is not None and entry.plan.order is None:
+                    plan = replace(entry.plan, order=ORDERS[0])
+                    self._contest.offer(f"{word} in the order of the program", plan)
             except InputError as error:
                 self._contest.refused[word] = str(error)
 

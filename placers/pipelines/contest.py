@@ -55,16 +55,15 @@ class Contest:
                 self.curve.append((self._spent.simulations, entry.merit.value))
         return entry
 
-    def compare(self, who: str, placer: Placer, seed: int, budget: int | None = None) -> Plan:
+    def compare(self, who: str, placer: Placer, seed: int, budget: int | None = None) -> Contestant | None:
         """Simulate the plan of another placer, whose own simulations count, too: at most `budget`, if that is given.
 
-        Raises InputError likewise.
+        None, and InputError, likewise.
         """
         left = max(self._spent.left - 1, 0)
         found = placer.place(self._problem, seed=seed, budget=left if budget is None else min(left, budget))
         self._spent.add(found.simulations)
-        self.offer(who, found.plan)
-        return found.plan
+        return self.offer(who, found.plan)
 
     def near(self, factor: float) -> Merit:
         """The merit of a plan by its step time over that of the best; of any plan, while none fits."""

@@ -24,7 +24,7 @@ from envs.pass_orders import PassOrder
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from graphs.foundation.by_name import Extension
 from graphs.op_graph import Ints
-from placers.pipelines.proposals import MOST_MICRO_BATCHES
+from placers.pipelines.micro_batches import numbers_of
 
 STEPS = (1, 2, 4, 8)  # layers
 
@@ -44,12 +44,8 @@ class PipelineMoves:
     @classmethod
     def of(cls, devices: Sequence[int], kind: Ints, server: Ints, samples: int, micro_batches: int) -> PipelineMoves:
         """On these devices; alike are those of a kind on a server, (devices,) each. `micro_batches` are given, or 0."""
-        most = min(samples or MOST_MICRO_BATCHES, MOST_MICRO_BATCHES)
-        numbers = [count for count in range(1, most + 1) if samples % count == 0]
-        if not samples:
-            numbers = [1 << power for power in range(most.bit_length())]
         kinds = tuple(zip(kind.tolist(), server.tolist(), strict=True))
-        return cls(tuple(devices), kinds, samples, (micro_batches,) if micro_batches else tuple(numbers))
+        return cls(tuple(devices), kinds, samples, (micro_batches,) if micro_batches else numbers_of(samples))
 
     def neighbours(self, pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
         """All pipelines that differ by one change; some of them may be alike."""

@@ -12,12 +12,13 @@ import numpy as np
 
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.plans.schedule import Sharing, pass_order_of
+from placers.pipelines.micro_batches import doubled, numbers_of
 from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.places import Sets, rows, sequences, server_of
 from placers.pipelines.replica_counts import divided
 from placers.pipelines.size import is_too_large
 
-MOST_MICRO_BATCHES = 64  # that are chosen without being asked for; ours
+FEW_MICRO_BATCHES = 64  # are tried at first, and more if memory asks for them; ours
 MOST_WORK = 1e8  # stages x layers^2 that are looked at, before the best are looked at more closely; ours
 CLOSER = 96  # pipelines that are looked at more closely
 CHANGED = 4  # of these, whose devices are moved between stages
@@ -61,8 +62,8 @@ class Proposer:
         graph, layers = self.grain.problem.graph, len(self.grain.layers)
         paths = self._divided(graph.samples)
         for sets in sequences(self.grain.problem.cluster, self.devices, self.server, graph.samples, layers, paths):
-            for micro_batches in self.micro_batches(len(sets), max(map(len, sets))):
-                found += self._with(sets, micro_batches, thorough=False)
+            for several in self._of_all_numbers(sets):
+                found += several
                 work += len(sets) * layers**2
             if found and (work > MOST_WORK or stopped()):
                 break
@@ -76,6 +77,19 @@ class Proposer:
         ]
         found = list(islice(_diverse(sorted(dict.fromkeys(closer + changed), key=_merit)), most))
         return [self._with_more_in_flight(one) for one in found]
+
+    def _of_all_numbers(self, sets: Sets) -> Iterator[list[Proposal]]:
+        """The pipelines on a sequence of sets, with more micro-batches as long as they would not fit otherwise."""
+        replicas, last = max(map(len, sets)), list[Proposal]()
+        tried = self.micro_batches(len(sets), replicas)
+        for micro_batches in tried:
+            last = list(self._with(sets, micro_batches, thorough=False))
+            yield last
+        for micro_batches in doubled(self._possible(replicas), tried[-1]) if tried and not self._wanted else ():
+            if not last or last[0].full <= 1:
+                break
+            last = list(self._with(sets, micro_batches, thorough=False))
+            yield last
 
     def _divided(self, samples: int) -> Iterator[Sets]:
         """Sequences of places of the shortest paths over layers and devices."""
@@ -134,20 +148,24 @@ class Proposer:
         return not any(samples % (micro_batches * len(several)) for several in sets)
 
     def micro_batches(self, stages: int, replicas: int) -> list[int]:
-        """The numbers of micro-batches that are tried."""
+        """The numbers of micro-batches that are tried at first."""
         samples = self.grain.problem.graph.samples
         if self._wanted:
             return [self._wanted] if samples % (self._wanted * replicas) == 0 else []
-        most, copies = min(MOST_MICRO_BATCHES, max(8 * stages, 16)), len(self.grain.problem.graph) * replicas
-        possible = [count for count in range(1, most + 1) if samples % (count * replicas) == 0]
-        if not samples:
-            possible = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-        possible = [count for count in possible if not is_too_large(self.grain.problem, copies * count)] or possible[:1]
+        possible = self._possible(replicas)
+        most = min(FEW_MICRO_BATCHES, max(8 * stages, 16))
+        possible = [count for count in possible if count <= most] or possible[:1]
         wanted = {1, 2} if stages == 1 else set()
         of_stages = [stages * times for times in (1, 2, 4, 8)] if stages > 1 else [4, 8, 16]
         for count in of_stages:
             wanted.add(max((each for each in possible if each <= count), default=1))
         return sorted(wanted & set(possible))
+
+    def _possible(self, replicas: int) -> list[int]:
+        """Numbers of micro-batches of plans that are not too large to be simulated; the least in any case."""
+        problem, numbers = self.grain.problem, numbers_of(self.grain.problem.graph.samples, replicas)
+        copies = len(problem.graph) * replicas
+        return [count for count in numbers if not is_too_large(problem, copies * count)] or list(numbers[:1])
 
     def folded(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
         """Pipelines with two stages on each device in place of one: interleaved, and in the shape of a V."""

@@ -48,8 +48,8 @@ def chain(seed: int, layers: int, speeds: list[float], *, memory: float = np.inf
 
 def worth(problem: Problem, planner: Planner) -> Iterator[tuple[str, float]]:
     """What the plans of all rivals take that fit."""
-    for alike in planner.rivals():
-        for rival in alike:
+    for each in planner.rivals():
+        for rival in each.alike(planner.micro_batches):
             try:
                 plan = rival.place(problem, budget=99).plan
                 timeline = simulate(problem, plan)
@@ -81,6 +81,20 @@ def test_it_is_never_behind_a_rival(
     value = evaluate_objective(problem, result.plan)
     for rival, other in rivals.items():
         assert (timeline.step_seconds if value is None else value) <= other * (1 + 1e-9), rival
+
+
+def test_as_many_micro_batches_as_memory_asks_for() -> None:
+    """Of 1,024 samples 8 at a time fit, with what is computed again 16 do; rivals then have as many micro-batches."""
+    samples, layers = 1024, 8
+    graph = chain_of([1.0] * layers, [float(samples)] * layers, [1e-3] * layers).graph()
+    cluster = unequal([1.0, 1.0], [64.0, 64.0])
+    problem = Problem(replace(graph, batch_law=BatchLaw(samples=samples)), cluster, "sgd")
+    result = QUICK.place(problem, budget=60)
+    count = result.plan.schedule.micro_batches
+    assert simulate(problem, result.plan).fits
+    assert count > 64
+    assert f"micro_batches={count},order=early_backward_a" in result.notes[1]
+    assert "lacks" not in result.notes[1].partition("dapple")[2].partition(")")[0]
 
 
 def test_a_cpu_beside_gpus_is_left_to_the_plans_of_others() -> None:
@@ -123,8 +137,8 @@ def test_plans_that_divide_ops_are_compared_and_searched_from() -> None:
     least = simulate(problem, result.plan).step_seconds
     compared = " ".join(result.notes[:2])
     for rival in QUICK.splitting_rivals():
-        assert rival.name in compared
-        assert least <= simulate(problem, rival.place(problem).plan).step_seconds * (1 + 1e-9)
+        assert rival.spec in compared
+        assert least <= simulate(problem, rival.placer().place(problem).plan).step_seconds * (1 + 1e-9)
     assert "optcnn" not in " ".join(replace(QUICK, split=False).place(problem, budget=20).notes)
 
 

@@ -17,7 +17,7 @@ MODEL = "transformer:layers=2,width=128,heads=2,sequence=32,batch=16,vocabulary=
 
 
 def test_every_rival_of_the_study_is_compared() -> None:
-    compared = [placer for alike in Planner().rivals() for placer in alike]
+    compared = [placer for rival in Planner().rivals() for placer in rival.alike(0)]
     for name, spec in RIVALS.items():
         assert by_name.build("placers", spec) in compared, name
 

@@ -1,0 +1,79 @@
+"""Rivals: the planners whose plans are compared with a planner's own, each with micro-batches that it takes."""
+
+from dataclasses import dataclass
+
+from envs.pipelines.pipeline import ONE_F_ONE_B
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from placers.contract.placer import Placer
+from placers.pipelines.contest import Contest, Contestant
+
+RIVALS = (  # specs; those that end in "=" take micro-batches
+    "data_parallel",
+    "gpipe:micro_batches=",
+    "single_device",
+    "dapple:form=printed,micro_batches=",
+    "dapple:form=corrected,micro_batches=",
+    "dapple:form=released,micro_batches=",
+    "black_gpipe:micro_batches=",
+    "pipedream",
+    "pipedream:form=printed,flush=true,mini_batches=",
+    "pipedream:form=released,flush=true,mini_batches=",
+    f"gpipe:order={ONE_F_ONE_B.name},micro_batches=",
+    f"gpipe:order={ONE_F_ONE_B.name},recompute=true,micro_batches=",
+    "human_expert",
+)
+OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
+FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A planner that is compared."""
+
+    spec: str
+
+    @property
+    def takes_micro_batches(self) -> bool:
+        """Whether their number may be chosen for it."""
+        return self.spec.endswith("=")
+
+    def placer(self, micro_batches: int = 0) -> Placer:
+        """The planner, with so many micro-batches, if it takes them; 0 for its own number."""
+        found: Placer = by_name.build(
+            "placers", f"{self.spec}{micro_batches}" if self.takes_micro_batches else self.spec
+        )
+        return found
+
+    def alike(self, micro_batches: int) -> list[Placer]:
+        """The planner with so many micro-batches, or, of 0, with numbers of which the first that it can plan counts."""
+        counts = FEWER if self.takes_micro_batches and not micro_batches else (micro_batches,)
+        return [self.placer(count) for count in counts]
+
+    def compared(self, contest: Contest, seed: int, micro_batches: int, most: int) -> None:
+        """Simulate its plan; one with `most` micro-batches, too, if that lacks memory and has fewer.
+
+        The better one is kept; or, of a planner without a plan for the problem, why that is.
+        """
+        why, alike = "", self.alike(micro_batches)
+        for placer in alike:
+            try:
+                entry = contest.compare(placer.name, placer, seed)
+            except InputError as error:
+                why = str(error)
+                continue
+            if entry is not None and self.takes_micro_batches and not micro_batches:
+                self._with_more(contest, entry, seed, most)
+            return
+        contest.refused[alike[0].name] = why
+
+    def _with_more(self, contest: Contest, entry: Contestant, seed: int, most: int) -> None:
+        if not entry.merit.lacking or most <= entry.plan.schedule.micro_batches:
+            return
+        placer = self.placer(most)
+        try:
+            found = contest.compare(placer.name, placer, seed)
+        except InputError:  # its replicas do not divide these, or its order of passes does not take them
+            return
+        if found is not None:
+            del contest.entries[max(entry, found, key=lambda one: one.merit).who]
