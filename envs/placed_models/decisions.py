@@ -16,7 +16,7 @@ Of most tensors nothing need be noted then: only of those that were copied for a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -82,9 +82,9 @@ class Decision:
             for maker in self.shows:
                 maker.need()
 
-    def of_made(self, made: Sequence[T]) -> Iterator[tuple[Made, T]]:
+    def of_made(self, made: Sequence[T]) -> list[tuple[Made, T]]:
         """Of each tensor that the call makes what is known of it; it may make fewer than at first."""
-        return ((each, made[each.position]) for each in self.made if each.position < len(made))
+        return [(each, made[each.position]) for each in self.made if each.position < len(made)]
 
     @property
     def made_before(self) -> Counter[tuple[str, str]]:

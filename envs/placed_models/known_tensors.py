@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from envs.placed_models.arguments import Given, mapped, tensors_of
 from envs.placed_models.copies import Copier, CopyOf
@@ -32,12 +33,10 @@ class View(NamedTuple):
 
     @classmethod
     def of(
-        cls, made: Made, tensor: Tensor, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> View | None:
-        """How a call has just made a tensor; None if that does not show another."""
-        if not made.is_view:
-            return None
-        return cls(function, args, kwargs, made.position, torch.is_grad_enabled() and tensor.requires_grad)
+        cls, tensor: Tensor, output: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> View:
+        """How a call has just made a tensor."""
+        return cls(function, args, kwargs, output, torch.is_grad_enabled() and tensor.requires_grad)
 
 
 def _nobody() -> None:
@@ -62,13 +61,8 @@ class Known:
             maker.need()
 
 
-class Brought(NamedTuple):
-    """A tensor that was copied for a call, and the copy."""
-
-    argument: int | str  # that holds it
-    original: Tensor
-    there: Tensor
-    version: int  # of the copy, before the call
+# A tensor that was copied for a call: the argument that holds it, itself, the copy, and its version before the call.
+Brought = tuple[int | str, Tensor, Tensor, int]
 
 
 class _Table(dict[int, Known]):
@@ -87,8 +81,7 @@ class _Key(ref[Tensor]):
     table: ref[_Table]
 
 
-def _forget(key: ref[Tensor]) -> None:
-    assert isinstance(key, _Key)
+def _forget(key: Any) -> None:
     table = key.table()
     if table is not None:
         table.pop(key.number, None)
@@ -124,11 +117,16 @@ class KnownTensors:
         if copy is not None and of == state and (copy.requires_grad or not with_gradient):
             return copy
         known.need()
-        self._keep(tensor, known)
+        if known.tensor is _nobody:
+            self._keep(tensor, known)
         copy = self._copied(tensor, known, place, with_gradient=with_gradient)
         self._keep(copy, Known(place, known.of, known.call))
         known.copies[place] = copy, state
         return copy
+
+    def _all_at(self, value: Any, place: int) -> Any:
+        """The same of the tensors of an argument."""
+        return self.at(value, place) if isinstance(value, Tensor) else mapped(value, lambda each: self.at(each, place))
 
     def _copied(self, tensor: Tensor, known: Known, place: int, *, with_gradient: bool) -> Tensor:
         """A copy; of a view the same view of a copy of what it shows.
@@ -138,12 +136,11 @@ class KnownTensors:
         """
         view = known.view
         if view is not None and (view.with_gradient or not tensor.requires_grad) and _shows(view, tensor):
-            with torch.set_grad_enabled(with_gradient):
-                out = view.function(
-                    *mapped(view.args, lambda each: self.at(each, place)),
-                    **mapped(view.kwargs, lambda each: self.at(each, place)),
-                )
-            return list(tensors_of(out))[view.output]
+            args = [self._all_at(each, place) for each in view.args]
+            kwargs = {name: self._all_at(each, place) for name, each in view.kwargs.items()}
+            with nullcontext() if with_gradient else torch.no_grad():
+                out = view.function(*args, **kwargs)
+            return out if isinstance(out, Tensor) else list(tensors_of(out))[view.output]
         if with_gradient:
             return self._copier.copy(tensor, known.place, place, known.of, known.call)
         if torch.is_inference_mode_enabled():
@@ -169,27 +166,27 @@ class KnownTensors:
 
     def brought(self, given: Given, which: Iterable[int | str], at: int, copied: list[Brought]) -> Given:
         """Arguments in a place, `which` of them are looked at; copies that were made for it are added to `copied`."""
-        args, kwargs = list(given[0]), dict(given[1])
-        argument: int | str = 0
+        args, kwargs = list(given[0]), given[1].copy()
 
-        def put(tensor: Tensor) -> Tensor:
+        def put(argument: int | str, tensor: Tensor) -> Tensor:
             there = self.at(tensor, at)
             if there is not tensor:
-                copied.append(Brought(argument, tensor, there, version_of(there)))
+                copied.append((argument, tensor, there, version_of(there)))
             return there
 
         for argument in which:
-            if isinstance(argument, str):
-                kwargs[argument] = mapped(kwargs[argument], put)
-            else:
-                args[argument] = mapped(args[argument], put)
+            holder: Any = kwargs if isinstance(argument, str) else args
+            value = holder[argument]
+            holder[argument] = (
+                put(argument, value) if isinstance(value, Tensor) else mapped(value, partial(put, argument))
+            )
         return tuple(args), kwargs
 
     def shows(self, copied: Iterable[Brought], out: Any) -> bool:
         """Whether what a call returns shows a copy that was made for it."""
-        memory = [memory_of(each.there) for each in copied]
-        if isinstance(out, Tensor):
-            return memory_of(out) in memory
+        if isinstance(out, Tensor) and out.requires_grad and not out._is_view():  # has memory of its own, or is one
+            return any(there is out for _, _, there, _ in copied)
+        memory = [memory_of(there) for _, _, there, _ in copied]
         return any(memory_of(tensor) in memory for tensor in tensors_of(out))
 
     def write_back(self, copied: Iterable[Brought], at: int) -> None:
@@ -233,15 +230,16 @@ class KnownTensors:
 
 def memory_of(tensor: Tensor) -> int:
     """A number that a tensor and its views have in common; another one for each that has no memory of its own."""
-    if tensor.is_sparse or is_functorch_wrapped_tensor(tensor):
+    try:
+        memory: int = tensor.untyped_storage()._cdata
+    except NotImplementedError:  # sparse, or seen within a transform of a function
         return -id(tensor)
-    memory: int = tensor.untyped_storage()._cdata
     return memory
 
 
 def _shows(view: View, tensor: Tensor) -> bool:
-    memory = memory_of(tensor)
-    return any(memory_of(each) == memory for each in tensors_of((view.args, view.kwargs)))
+    memory, args, others = memory_of(tensor), view.args, view.kwargs.values()
+    return any(memory_of(each) == memory for each in tensors_of((*args, *others) if others else args))
 
 
 def version_of(tensor: Tensor) -> int:

@@ -123,7 +123,8 @@ class PlacedCalls(FunctionCalls):
         self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """What a call returns for which tensors are copied, or changed, or that is decided about now."""
-        given, copied, is_repeated = (args, kwargs), list[Brought](), decision.repeats
+        copied: list[Brought] = []
+        given, is_repeated = (args, kwargs), decision.repeats
         if is_repeated:
             changed = args[0] if decision.changes else None
         elif function in _OF_THE_GRAPH:
@@ -197,7 +198,8 @@ class PlacedCalls(FunctionCalls):
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an autograd function returns, all of whose forward runs in one place, on inputs that are there."""
-        decision, copied, is_repeated = self.last, list[Brought](), self.last.repeats
+        copied: list[Brought] = []
+        decision, is_repeated = self.last, self.last.repeats
         planned, is_hook = self._placement.devices.get(call), function is BackwardHookFunction
         with torch._C.DisableTorchFunction():
             if not is_repeated:
@@ -214,7 +216,7 @@ class PlacedCalls(FunctionCalls):
         if not is_repeated:
             if planned is None and any(self._tensors.of(made).call == call for made in tensors_of(out)):
                 self.unknown.setdefault(call, decision.place)
-            decision.settle((), (each.argument for each in copied))
+            decision.settle((), (argument for argument, *_ in copied))
         return out
 
     def _place_of_call(self, place: int | None, given: list[Tensor], changed: Tensor | None) -> int:
@@ -267,7 +269,8 @@ class PlacedCalls(FunctionCalls):
                     self.unknown.setdefault(call, place)
             else:
                 continue
-            self._tensors.note(made[-1], tensor, decision, View.of(made[-1], tensor, function, args, kwargs))
+            view = View.of(tensor, position, function, args, kwargs) if made[-1].is_view else None
+            self._tensors.note(made[-1], tensor, decision, view)
         return made
 
     def _settle(
@@ -275,7 +278,7 @@ class PlacedCalls(FunctionCalls):
     ) -> None:
         """Let a call be repeated, if what it changes is its first argument or nothing."""
         if changed is None or changed is given[0][0]:
-            decision.settle(made, (each.argument for each in copied))
+            decision.settle(made, (argument for argument, *_ in copied))
         else:
             self._tensors.need(tensors_of(given))
 
@@ -296,7 +299,8 @@ class PlacedCalls(FunctionCalls):
                 self._tensors.note_change(changed, decision)
             for made, tensor in decision.of_made([out] if isinstance(out, Tensor) else list(tensors_of(out))):
                 if tensor not in self._tensors:
-                    self._tensors.note(made, tensor, decision, View.of(made, tensor, function, args, kwargs))
+                    view = View.of(tensor, made.position, function, args, kwargs) if made.is_view else None
+                    self._tensors.note(made, tensor, decision, view)
         elif decision.made or changed is not None:
             self._left_out.append((decision, _references(out), None if changed is None else ref(changed)))
 

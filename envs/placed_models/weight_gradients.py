@@ -51,7 +51,7 @@ def deferred(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         return NotImplemented
     without = given | {key: given[key].detach() for key in ("weight", "bias") if given.get(key) is not None}
     y = function(**without)
-    token = applied(_WeightPart, y.detach(), x.detach(), weight, bias, of_weight, channel)
+    token = applied(_WeightPart, weight, bias, (x, y), of_weight, channel)
     token.grad_fn._set_sequence_nr(_FIRST)  # type: ignore[union-attr]
     return applied(_Join, y, token, x, weight, bias, _again(function, given))
 
@@ -72,15 +72,16 @@ def _again(function: Callable[..., Any], given: dict[str, Any]) -> Again:
 
 
 class _WeightPart(torch.autograd.Function):
-    """A tensor of one number in memory, of the shape of y, whose gradient is that of y."""
+    """A tensor that shows the memory of y, and whose gradient is that of y."""
 
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, of_weight: OfWeight, channel: int
+        ctx: Any, weight: Tensor, bias: Tensor | None, x_y: tuple[Tensor, Tensor], of_weight: OfWeight, channel: int
     ) -> Tensor:
+        x, y = x_y  # in a tuple, by which autograd knows that no gradient of them is asked for
         ctx.save_for_backward(x, weight)
         ctx.of_weight, ctx.channel, ctx.bias = of_weight, channel, None if bias is None else bias.dtype
-        return y.new_empty_strided(y.shape, (0,) * y.dim())
+        return y.detach()
 
     @staticmethod
     @once_differentiable
@@ -88,10 +89,10 @@ class _WeightPart(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         x = x.to(gradient.dtype) if x.is_floating_point() else x  # autocast has computed with less digits
         of_weight, of_bias = ctx.of_weight(gradient, x, weight).to(weight.dtype), None
-        if ctx.needs_input_grad[3]:
+        if ctx.needs_input_grad[1]:
             others = [dimension for dimension in range(gradient.dim()) if dimension != gradient.dim() + ctx.channel]
             of_bias = (gradient.sum(others) if others else gradient).to(ctx.bias)
-        return None, None, of_weight, of_bias, None, None
+        return of_weight, of_bias, None, None, None
 
 
 class _Join(torch.autograd.Function):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import BaseTorchFunctionMode
@@ -126,9 +127,13 @@ def host(card: Card) -> Iterator[Row]:
     for model, spec in TINY.items():
         graph = load_graph(spec)
         gradients = sum(int(phase) == 1 for phase in graph.phase)
-        half = [int(2 * unit >= graph.num_units) for unit in graph.units.tolist()]
+        units, drawn = graph.units.tolist(), np.random.default_rng(1).integers(0, 2, graph.num_units).tolist()
+        half, random = [int(2 * unit >= graph.num_units) for unit in units], [drawn[unit] for unit in units]
         trainings = {"plain": CardTraining(spec, card.device, optimizer="none")}
-        for way, devices in (("parallelize", [0] * len(graph)), ("parallelize, half on each", half)):
+        for way, devices, defers in (
+            ("parallelize", [0] * len(graph), None), ("half on each", half, None), ("half, not deferred", half, False),
+            ("at random", random, None), ("at random, not deferred", random, False),
+        ):  # fmt: skip
             trainings[way] = CardTraining(spec, card.device, optimizer="none")
             trainings[way].module = parallelize(
                 trainings[way].module,
@@ -136,6 +141,7 @@ def host(card: Card) -> Iterator[Row]:
                 devices=[str(card.device)] * 2,
                 graph=graph,
                 cluster="p100x2",
+                defer_weight_gradients=defers,
             )
         plain = trainings["plain"]
         with FunctionCalls(str) as seen:
