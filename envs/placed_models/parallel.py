@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache, partial
+from functools import partial
 from types import CodeType
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from envs.placed_models.call_placement import CallPlacement
+from envs.placed_models.compilers import NotScriptedError, check_compiler, hide_from_compilers
 from envs.placed_models.copies import Copier, Copy
 from envs.placed_models.decisions import Decision, Decisions
 from envs.placed_models.placed_calls import PlacedCalls
@@ -75,7 +76,7 @@ def run_by_plan(
     places = Places(given_devices(devices, problem.cluster))
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
-    _hide_from_compilers()
+    hide_from_compilers(PlacedForward)
     defers = problem.runtime.defer and len({*placement.devices.values()}) > 1  # for which other devices wait
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
     forward = model.forward = PlacedForward(model, placement, Copier(places, side), defers)
@@ -144,12 +145,8 @@ class PlacedForward:
         self._named: set[Call] = set()  # the unknown calls that a warning has named
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns. Raises InputError if it is called by `torch.export`."""
-        if torch.compiler.is_exporting():
-            raise InputError(
-                "a model that is run by a plan is not exported, for its program would have the plan's copies in it; "
-                "export the model before it is given to parallelize"
-            )
+        """What the model returns. Raises InputError within `torch.export`, or `torch.compile` with `fullgraph=True`."""
+        check_compiler()
         if self in _active.forwards:  # the model calls itself
             return self._forward(*args, **kwargs)
         if self.replayed is not None and self.replayed.runs():
@@ -168,6 +165,13 @@ class PlacedForward:
     @property
     def __code__(self) -> CodeType:
         return self._forward.__code__  # torch.export reads its name
+
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        raise NotScriptedError(
+            "a model that is run by a plan is not scripted, for TorchScript does not see what the plan does; script "
+            "another one, with the `state_dict` of this one"
+        )
 
     @property
     def _forward(self) -> Callable[..., Any]:
@@ -221,14 +225,6 @@ class PlacedForward:
             UnknownCallWarning,
             stacklevel=3,
         )
-
-
-@cache
-def _hide_from_compilers() -> None:
-    """Let torch.compile leave models alone that are run by plans: what decides about calls is no code to compile."""
-    reason = "a model that is run by a plan is not compiled: compile its parts, before it is given to parallelize"
-    hidden = torch.compiler.disable(PlacedForward.__call__, reason=reason)  # type: ignore[no-untyped-call]
-    PlacedForward.__call__ = hidden  # type: ignore[method-assign]
 
 
 def _check_model(model: nn.Module, graph: OpGraph) -> None:

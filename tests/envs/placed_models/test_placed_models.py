@@ -150,8 +150,21 @@ def test_torch_compile_runs_it_as_it_is() -> None:
     compiled = torch.compile(run.parallel, backend="eager")
     for seed in range(2):
         torch.testing.assert_close(compiled(**run.batch(seed=seed)), run.model(**run.batch(seed=seed)))
-    with pytest.raises(RuntimeError, match="fullgraph=True"):
-        torch.compile(run.parallel, backend="eager", fullgraph=True)(**run.batch())
+    whole = torch.compile(run.parallel, backend="eager", fullgraph=True)
+    with pytest.raises(
+        InputError, match=r"is not compiled, so that there is no full graph of it; leave out `fullgraph"
+    ):
+        whole(**run.batch())
+    torch.testing.assert_close(run.parallel(**run.batch()), run.model(**run.batch()))  # as before
+
+
+def test_torch_jit_script_is_refused_by_one_sentence() -> None:
+    parallel = random_run("mlp", 0).parallel
+    assert not hasattr(parallel.forward, "__globals__")
+    with pytest.raises(
+        InputError, match=r"^a model that is run by a plan is not scripted, .*; script another one, with"
+    ):
+        torch.jit.script(parallel)
 
 
 def test_torch_export_is_refused_by_one_sentence() -> None:
