@@ -95,13 +95,13 @@ class Collectives:
 # collectives by 0.1 ms for each doubling: in the same half layers of 2048 (1024) at 4 and 8 sequences take 0.2, 1.0 and
 # 1.7 ms (0.0, 0.8 and 1.3) more with 2, 4 and 8 ranks than what grows with the sequences and than one device has, for
 # four sums. Of models that are run by a plan: on a processor where an op of calibration's small models takes 7 us, one
-# that is placed takes 5.8 more, and a deferred gradient, two nodes of Python's in place of one of PyTorch's, 22 in
+# that is placed takes 5.8 more, and a deferred gradient, two nodes of Python's in place of one of PyTorch's, 19 in
 # either pass; these times 2.4, too: on the machine of `eager` (same file) calls of an earlier version, Python alone,
 # took 2.1 to 3.7 times as long as on that processor.
 HOSTS = {
     host.name: host
     for host in (
-        Host(44e-6, 54e-6, 5e-6, 30e-6, placed=14e-6, deferral=53e-6, name="eager"),
+        Host(44e-6, 54e-6, 5e-6, 30e-6, placed=14e-6, deferral=46e-6, name="eager"),
         Host(68e-6, 81e-6, 5e-6, 30e-6, waits=True, fetch=1.1e-3, apart=100e-6, name="megatron"),
         Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
         Host(66e-6, 85e-6, 5e-6, 15e-6, in_order=True, name="replayed"),

@@ -19,7 +19,7 @@ from graphs.op_graph.precision import SINGLE
 from graphs.op_graph.weight_memory import WeightMemory, weight_gradient_bytes
 from graphs.op_groups.units import Units
 from graphs.runtime import IDEAL, Runtime
-from graphs.transforms.autograd_step import AutogradNodes, autograd_step
+from graphs.transforms.autograd_step import AutogradNodes, autograd_step, can_wait
 
 _OBJECTIVES = "envs.objectives"
 STEP_TIME: Extension[Any] = Extension(_OBJECTIVES, "step-time")  # the objective that is meant unless another is named
@@ -98,8 +98,22 @@ class Problem:
         """The same as it is simulated: where devices are streams, with what autograd sends and issues together."""
         if not self.runtime.streams or self.nodes is not None:
             return self
-        graph, nodes = autograd_step(self.graph, defer=self.runtime.defer)
+        graph, nodes = autograd_step(self.graph, self.deferred)
         return replace(self, graph=graph, nodes=nodes)
+
+    @cached_property
+    def deferred(self) -> Bools:
+        """(ops,) the gradients of weights that wait until a device has nothing else to do.
+
+        If issuing takes time, those that take any device longer than it takes the host, in both passes, that they wait;
+        and all if ops are not timed.
+        """
+        if not self.runtime.defer:
+            return np.zeros(len(self.graph), np.bool_)
+        waits = can_wait(self.graph)
+        if self.host is not None and self.op_seconds is not None:
+            waits &= self.op_seconds.min(axis=1) > 2 * self.host.deferral
+        return waits
 
     @cached_property
     def units(self) -> Units:

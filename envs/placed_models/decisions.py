@@ -61,6 +61,7 @@ class Decision:
     is_plain: bool = False  # it is repeated, and the model's own call is all that is done
     place: int = EVERYWHERE
     is_planned: bool = False  # whether the plan says so
+    defers: bool = False  # whether its gradients of weights wait
     moved: tuple[int | str, ...] = ()  # the arguments, by number or name, that hold tensors which are copied for it
     tells: bool = False  # whether it makes tensors on a device, which it is told
     has_device: bool = False  # whether an argument `device` tells it that

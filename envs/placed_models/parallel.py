@@ -8,13 +8,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from types import CodeType
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
+from envs.costs.costs import costs_of
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.compilers import NotScriptedError, check_compiler, hide_from_compilers
 from envs.placed_models.copies import Copier, Copy
@@ -77,9 +80,9 @@ def run_by_plan(
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
     hide_from_compilers(PlacedForward)
-    defers = problem.runtime.defer and len({*placement.devices.values()}) > 1  # for which other devices wait
+    deferred = _deferred(problem) if len({*placement.devices.values()}) > 1 else frozenset[Call]()
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
-    forward = model.forward = PlacedForward(model, placement, Copier(places, side), defers)
+    forward = model.forward = PlacedForward(model, placement, Copier(places, side), deferred)
     said = set[str]()
     for path, part in model.named_modules():
         if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):
@@ -135,11 +138,11 @@ class PlacedForward:
 
     runs_by_plan = True  # by which a capture, which is below, knows it
 
-    def __init__(self, model: nn.Module, placement: CallPlacement, copier: Copier, defers: bool) -> None:
+    def __init__(self, model: nn.Module, placement: CallPlacement, copier: Copier, deferred: frozenset[Call]) -> None:
         """To be put in place of the model's own, which may itself have been put in place of its class's."""
         self.copier = copier
         self.replayed: ReplayedForward | None = None
-        self._model, self._placement, self._defers = model, placement, defers
+        self._model, self._placement, self._deferred = model, placement, deferred
         self._own: Callable[..., Any] | None = vars(model).get("forward")
         self._homes, self._decisions = WeightHomes(model, placement.homes), Decisions()
         self._named: set[Call] = set()  # the unknown calls that a warning has named
@@ -182,7 +185,7 @@ class PlacedForward:
         copier = Copier(self.copier.places, self.copier.side)
         copied = PlacedForward.__new__(PlacedForward)
         memo[id(self)] = copied
-        copied.__init__(deepcopy(self._model, memo), self._placement, copier, self._defers)  # type: ignore[misc]
+        copied.__init__(deepcopy(self._model, memo), self._placement, copier, self._deferred)  # type: ignore[misc]
         copied._own = deepcopy(self._own, memo)
         if self.replayed is not None:
             copied.replayed = self.replayed.of_copy(copied._model, self._placement.homes, copier)
@@ -193,9 +196,7 @@ class PlacedForward:
         """Inside, the model's calls run by the plan, from a path and a decision in its code on."""
         with _RUNNING:
             path, decisions = ModulePath(self._model, begun), self._decisions
-            calls = PlacedCalls(
-                path, self._placement, self.copier, self._homes, decisions, start(), defers=self._defers
-            )
+            calls = PlacedCalls(path, self._placement, self.copier, self._homes, decisions, start(), self._deferred)
 
             def resume() -> Resume | None:
                 if not _active.forwards:
@@ -225,6 +226,14 @@ class PlacedForward:
             UnknownCallWarning,
             stacklevel=3,
         )
+
+
+def _deferred(problem: Problem) -> frozenset[Call]:
+    """The calls whose gradients of weights wait, as they do where the problem's plans are simulated."""
+    graph = problem.graph
+    timed = replace(problem, op_seconds=costs_of(problem).op_seconds)
+    calls = (graph.calls[op] for op in graph.mirror[np.flatnonzero(timed.deferred)].tolist())
+    return frozenset(call for call in calls if call is not None)
 
 
 def _check_model(model: nn.Module, graph: OpGraph) -> None:

@@ -22,7 +22,7 @@ same. Where they no longer are, what was left out until there is noted, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 from weakref import ref
 
@@ -69,13 +69,12 @@ class PlacedCalls(FunctionCalls):
         homes: WeightHomes,
         decisions: Decisions,
         start: Decision,
-        *,
-        defers: bool,
+        deferred: Container[Call],
     ) -> None:
-        """`start` comes before the first call; `defers`: gradients of weights wait."""
+        """`start` comes before the first call; gradients of weights of `deferred` calls wait."""
         super().__init__(path)
         self.unknown: dict[Call, int] = {}  # calls that the plan does not know -> where they ran
-        self._placement, self._copier, self._defers = placement, copier, defers
+        self._placement, self._copier, self._deferred = placement, copier, deferred
         self._of_function: int | None = None  # the place of the autograd function that runs, if all of it has one
         self._tensors = KnownTensors(homes, copier)
         self._decisions, self.last = decisions, start  # about the last call so far
@@ -92,7 +91,7 @@ class PlacedCalls(FunctionCalls):
         decision = self._next(func, args, kwargs)
         if not decision.is_plain:
             return self._run(decision, func, args, kwargs)
-        out = self._called(decision, func, args, kwargs) if self._defers else func(*args, **kwargs)
+        out = self._called(decision, func, args, kwargs) if decision.defers else func(*args, **kwargs)
         if decision.is_needed:
             self._note_again(decision, None, out, func, args, kwargs)
         elif decision.made:
@@ -116,6 +115,7 @@ class PlacedCalls(FunctionCalls):
             self._note_left_out()
         call = super().named(function, args, kwargs) if self.within is None else self.within
         new = Decision(call, function, guard, _options(function, args, kwargs), is_part=self.within is not None)
+        new.defers = call in self._deferred
         self.last = self._decisions.add(new, after=last)
         return new
 
@@ -175,7 +175,7 @@ class PlacedCalls(FunctionCalls):
                 return function(*args, **kwargs | {"device": device})
             with device:
                 return function(*args, **kwargs)
-        if self._defers:
+        if decision.defers:
             out = deferred(function, args, kwargs)
             if out is not NotImplemented:
                 return out

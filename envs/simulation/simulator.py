@@ -74,7 +74,8 @@ class Simulator:
         self.simulations = 0  # how many placements it has timed
         priorities = priorities_of(problem, order, self.costs.op_seconds)
         self._has_priorities = len(priorities) > 0 and not problem.runtime.streams
-        self._blueprint = Blueprint.of(problem.as_issued, self.costs.op_seconds, priorities)
+        timed = problem if problem.op_seconds is not None else replace(problem, op_seconds=self.costs.op_seconds)
+        self._blueprint = Blueprint.of(timed.as_issued, self.costs.op_seconds, priorities)
         self._runs = [Run.room_for(self._blueprint)]  # one per thread
         self._memory_bytes = problem.cluster.memory_bytes
         self._no_peaks = np.empty((0, len(self._memory_bytes)))

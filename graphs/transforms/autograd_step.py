@@ -56,17 +56,20 @@ class AutogradNodes:
         return cls(np.arange(len(graph)), np.zeros(len(graph), np.bool_), np.full(len(graph.edges), NO_SUM))
 
 
-@lru_cache(maxsize=8)
-def autograd_step(graph: OpGraph, *, defer: bool) -> tuple[OpGraph, AutogradNodes]:
+def autograd_step(graph: OpGraph, deferred: Bools) -> tuple[OpGraph, AutogradNodes]:
     """A training step with the gradients that autograd sends, and its nodes; ops are the same.
 
-    `defer` says that gradients of weights wait, as with `defer_weight_gradients` of `parallelize`. Of a weight that
-    several ops read, the one that updates it receives the sum. Other graphs stay as they are.
+    `deferred` says of (ops,) which wait, of those that can. Of a weight that several ops read, the one that updates it
+    receives the sum. Other graphs stay as they are.
     """
     sent, sums = _summed(graph)  # the same whether any waits
-    is_gradient = _is_gradient(graph)
-    deferred = is_gradient & np.array([defer and kind in DEFERRED for kind in graph.kinds], np.bool_)
-    return sent, AutogradNodes(_nodes(sent, is_gradient & ~deferred), deferred, sums)
+    return sent, AutogradNodes(_nodes(sent, _is_gradient(graph) & ~deferred), deferred, sums)
+
+
+def can_wait(graph: OpGraph) -> Bools:
+    """(ops,) the gradients of weights that `defer_weight_gradients` of `parallelize` can defer."""
+    found: Bools = _is_gradient(graph) & np.array([kind in DEFERRED for kind in graph.kinds], np.bool_)
+    return found
 
 
 def _is_gradient(graph: OpGraph) -> Bools:

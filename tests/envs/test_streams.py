@@ -80,6 +80,23 @@ def test_a_gradient_is_copied_after_its_node_and_before_gradients_of_weights_tha
     assert simulate(both, Plan.of([0, 1, 1, 1, 0])).start.tolist() == [0, 2, 3, 5, 6]
 
 
+def test_a_gradient_waits_if_it_takes_longer_than_that_costs_the_host() -> None:
+    """Of 2 s and 5, where waiting costs 1 s in either pass; without a host both wait."""
+    phase = np.array([Phase.FORWARD] * 2 + [Phase.BACKWARD] * 2)
+    graph = OpGraph(
+        "two", ("f", "g", "g.grad_weight", "f.grad_weight"), ("aten.mm",) * 2 + ("aten.mm.grad_weight",) * 2,
+        np.array([1.0, 1, 2, 5]), np.zeros(4), np.zeros(4), np.array([[0, 1], [1, 2], [2, 3]]), phase=phase,
+        mirror=np.array([-1, -1, 1, 0]),
+    )  # fmt: skip
+    problem = Problem(graph, toy_cluster(2), op_seconds=graph.flops[:, None].repeat(2, axis=1), runtime=LOOP)
+    assert not problem.deferred.any()
+    waiting = LOOP.with_knobs(defer="true")
+    assert replace(problem, runtime=waiting).deferred.tolist() == [False, False, True, True]
+    slow = replace(waiting, host=replace(Host.uniform(0.0), deferral=1.0))
+    assert replace(problem, runtime=slow).deferred.tolist() == [False, False, False, True]
+    assert simulate(replace(problem, runtime=slow), Plan.of([0, 1, 1, 0])).start.tolist() == [1, 2, 3, 5]
+
+
 def test_gradients_of_one_tensor_are_summed_up_where_they_are_made() -> None:
     """Of f's output, which g and h read on gpu:1: one copy of 1 s, after both; the first, of 8 bytes, holds the sum."""
     kinds = ("any", "any", "any", "any.grad", "any.grad", "any.grad")

@@ -28,7 +28,7 @@ from graphs.host import HOSTS, Host
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
-from graphs.transforms.autograd_step import autograd_step
+from graphs.transforms.autograd_step import can_wait
 
 MODELS = (  # as deep as models are, so that what a step takes once counts as little as there
     "transformer:layers=6,width=16,heads=2,sequence=4,batch=2,vocabulary=16",
@@ -63,8 +63,7 @@ class MeasureHost:
         trained = EagerStep(model, device), placed, PlacedStep(model, graph, device, defer=True)
         parts = [part for step in trained for part in step.parts]
         taken = part_seconds(parts, self.steps, lambda: finish(device), self.clock).reshape(len(trained), -1)
-        deferred = int(autograd_step(graph, defer=True)[1].deferred.sum())
-        return per_op(taken, timed_ops(graph), placed.copies, deferred)
+        return per_op(taken, timed_ops(graph), placed.copies, int(can_wait(graph).sum()))
 
     def _collective(self, device: torch.device) -> float:
         """Seconds to enqueue one of one number."""
@@ -97,9 +96,9 @@ class PlacedStep(EagerStep):
     """A training step of a model by a plan: the first half of its ops is on one place, the second on another."""
 
     def __init__(self, model: str, graph: OpGraph, device: torch.device, *, defer: bool) -> None:
-        """`graph` is the training step of the model; `defer`: gradients of weights wait."""
+        """`graph` is the training step of the model; `defer`: all gradients of weights wait that can."""
         super().__init__(model, device)
-        runtime = runtime_of(f"parallelize:defer={str(defer).lower()}")
+        runtime = runtime_of(f"parallelize:host=none,defer={str(defer).lower()}")
         problem = Problem(graph, load_cluster("p100:devices=2"), runtime=runtime)
         half = Plan.of_units(problem, (2 * np.arange(graph.num_units) >= graph.num_units).astype(np.int64))
         problem, plan, _ = on_calls(problem, half, self.module)

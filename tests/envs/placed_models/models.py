@@ -197,7 +197,7 @@ def captured(name: str) -> OpGraph:
     return training_step(capture(model, (), inputs(BATCH, torch.Generator().manual_seed(1)), name=name))
 
 
-WAITING = runtime_of("parallelize:defer=true")
+WAITING = runtime_of("parallelize:host=none")
 
 
 def random_run(

@@ -22,6 +22,7 @@ from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 from tests.envs.placed_models.models import MLP, MODELS, captured, random_run
 
 
@@ -286,6 +287,11 @@ def test_gradients_of_weights_wait_for_all_gradients_of_inputs() -> None:
         seen = gradients_in_order(random_run("mlp", 0, defer=defer).parallel)
         assert sorted(seen) == ["input"] * 4 + ["weight"] * 4
         assert (seen == sorted(seen)) == defer
+
+
+def test_gradients_that_take_no_longer_than_waiting_costs_do_not_wait() -> None:
+    seen = gradients_in_order(random_run("mlp", 0, defer=True, runtime=runtime_of("parallelize")).parallel)
+    assert seen == gradients_in_order(random_run("mlp", 0).parallel)
 
 
 def gradients_in_order(model: nn.Module) -> list[str]:

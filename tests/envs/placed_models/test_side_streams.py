@@ -29,7 +29,7 @@ from tests.envs.placed_models.models import MODELS, Checkpointed, Run, loss_of, 
 from tests.envs.placed_models.streams_recorder import RecordedStreams, Recorder
 
 DEVICES, STEPS = 3, 3
-SIDE = runtime_of("parallelize:copies=side")
+SIDE = runtime_of("parallelize:host=none")
 
 
 @contextmanager
