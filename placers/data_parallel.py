@@ -4,26 +4,40 @@ As PyTorch's DistributedDataParallel does it (Li et al. 2020): gradients are sum
 pass is still running, whose ops run in the order of the program. An order that puts gradients of weights off would put
 off their sums, too. Where a device's part of the batch does not fit, it is run in several micro-batches, whose
 gradients are accumulated. All devices are used that the samples divide among, though fewer may be faster.
+
+Devices of unequal speed, or with unequal memory, have shares of the batch by which all of them end together.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, get_args
 
 import numpy as np
 
+from envs.expansion.shares import are_in_proportion
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduceOrDefault, Schedule, pass_order_of
+from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduceOrDefault, Schedule, Shares, pass_order_of
 from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import simulate
+from envs.timelines.timeline import Timeline
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
-from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
+from placers.contract.whole_plans import (
+    accelerators,
+    check_divides,
+    given_shares,
+    most_that_divide,
+    why_placements_only,
+)
+from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, improved
 
 ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
 MOST_UNKNOWN = 64  # micro-batches that are tried where it is not known how many samples a step has; ours
+EQUAL = "equal"  # shares on devices of unequal speed, too
+NEIGHBOURS = 8  # of shares by speed, which are simulated; ours
 ONE_BY_ONE = pass_order_of("early_backward_a")  # with one stage: each micro-batch forward and backward in turn
 
 
@@ -40,6 +54,9 @@ class DataParallel(Named):
     """Parts of the batch whose gradients are accumulated; 0 for as few as fit, of 1, 2, 4, and so on."""
     all_reduce: str = ""
     """How gradients are summed up: ring, hierarchical, direct, or as NCCL does it, nccl; "" as the runtime does."""
+    shares: str = ""
+    """How many parts of the batch each device takes, such as 3:1, or `equal`; "" for equal parts on equal devices, and
+    otherwise by speed."""
     bucket_bytes: float = BUCKET_BYTES
     """Gradients of this size together are summed up as soon as all of them are there."""
 
@@ -47,60 +64,123 @@ class DataParallel(Named):
         if self.all_reduce not in ALL_REDUCE:
             raise InputError(f"data_parallel: {unknown('all_reduce', self.all_reduce, ALL_REDUCE)}")
         Schedule(bucket_bytes=self.bucket_bytes)  # refused here, not after a model was captured for it
+        if self._given and self.devices not in (0, len(self._given)):
+            raise InputError(
+                f"data_parallel: shares={self.shares} are of {len(self._given)} devices, and devices={self.devices}; "
+                "change one"
+            )
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """Of the numbers of micro-batches that might fit, the first that does; each is simulated to see that.
 
-        Without simulations left, the next one is taken, by the memory that activations are estimated to need. Raises
-        InputError for more devices than there are, samples that cannot be divided, and a problem of placements only.
+        Without simulations left, the next one is taken, by the memory that activations are estimated to need. Shares by
+        speed are then improved in a few more. Raises InputError for more devices than there are, samples that cannot be
+        divided, and a problem of placements only.
         """
         if reason := why_placements_only(problem):
             raise InputError(f"data_parallel runs every op on every device, but {reason}; use another placer")
         devices = accelerators(problem.cluster)
-        if self.devices > len(devices):
+        asked = len(self._given) or self.devices
+        if asked > len(devices):
             raise InputError(
-                f"data_parallel: asked for {self.devices} devices, cluster {problem.cluster.name!r} has {len(devices)}"
+                f"data_parallel: asked for {asked} devices, cluster {problem.cluster.name!r} has {len(devices)}"
             )
-        graph, notes = problem.graph, list[str]()
-        if self.devices:
-            devices = devices[: self.devices]
-            check_divides(graph, "data_parallel", 1, len(devices))
+        devices = devices[: asked or len(devices)]
+        if not self.shares and not are_alike(problem, devices):
+            return self._by_speed(problem, devices, seed, budget)
+        return self._given_shares(problem, devices, seed, budget)
+
+    @cached_property
+    def _given(self) -> Shares:
+        return () if self.shares in ("", EQUAL) else given_shares("data_parallel", self.shares)
+
+    def _given_shares(self, problem: Problem, devices: tuple[int, ...], seed: int, budget: int) -> PlacerResult:
+        """Equal shares, or those that are given."""
+        graph, shares, notes = problem.graph, self._given or (1,) * len(devices), tuple[str, ...]()
+        if self.devices or self._given:
+            check_divides(graph, "data_parallel", 1, sum(shares))
         elif (count := most_that_divide(graph, len(devices))) < len(devices):
-            notes = [f"data_parallel: {count} of {len(devices)} devices, the most that a step's samples divide among."]
-            devices = devices[:count]
+            notes = (f"data_parallel: {count} of {len(devices)} devices, the most that a step's samples divide among.",)
+            devices, shares = devices[:count], shares[:count]
         if self.micro_batches:
-            check_divides(graph, "data_parallel", self.micro_batches, len(devices))
-            return PlacerResult(self._plan(problem, devices, self.micro_batches), self.name, seed, notes=tuple(notes))
+            check_divides(graph, "data_parallel", self.micro_batches, sum(shares))
+            plan = self._plan(problem, devices, self.micro_batches, shares)
+            return PlacerResult(plan, self.name, seed, notes=notes)
         simulations = 0
-        for micro_batches in _might_fit(problem, devices):
-            plan = self._plan(problem, devices, micro_batches)
+        for micro_batches in _might_fit(problem, devices, shares):
+            plan = self._plan(problem, devices, micro_batches, shares)
             if simulations == budget:
                 break
             simulations += 1
             if simulate(problem, plan).fits:
                 break
+        return PlacerResult(plan, self.name, seed, simulations, notes=notes)
+
+    def _by_speed(self, problem: Problem, devices: tuple[int, ...], seed: int, budget: int) -> PlacerResult:
+        """Shares by which unequal devices end together."""
+        graph, simulations = problem.graph, 0
+        if self.devices or self.micro_batches:
+            check_divides(graph, "data_parallel", self.micro_batches or 1, 1)
+        costs = ReplicaCosts.of(problem, devices)
+        counts = [self.micro_batches] if self.micro_batches else _counts(problem)
+        might = [
+            count for count in counts
+            if graph.samples % count == 0 and (costs.room.sum() * count >= 1 or self.micro_batches)
+        ]  # fmt: skip
+        for micro_batches in might or [1]:
+            parts = graph.samples // micro_batches or PARTS
+            shares = costs.shares(parts, micro_batches)
+            plan = self._plan(problem, devices, micro_batches, shares)
+            if simulations == budget:
+                break
+            simulations += 1
+            if simulate(problem, plan).fits:
+                break
+
+        def timed(other: Shares) -> Timeline:
+            return simulate(problem, self._plan(problem, devices, micro_batches, other))
+
+        if 0 not in shares:
+            shares, more = improved(costs, shares, timed, min(budget - simulations, NEIGHBOURS))
+            simulations += more
+        plan = self._plan(problem, devices, micro_batches, shares)
+        names = (problem.cluster.devices[device].name for device in devices)
+        each = ", ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
+        notes = [f"data_parallel: of {parts} parts of a micro-batch by speed, {each}."]
+        if are_in_proportion(problem):
+            notes.append(
+                "data_parallel: times were measured of the whole batch; a share of it is taken to take that share."
+            )
         return PlacerResult(plan, self.name, seed, simulations, notes=tuple(notes))
 
-    def _plan(self, problem: Problem, devices: tuple[int, ...], micro_batches: int) -> Plan:
+    def _plan(self, problem: Problem, devices: tuple[int, ...], micro_batches: int, shares: Shares) -> Plan:
         order = AS_READY if micro_batches == 1 else ONE_BY_ONE
-        schedule = Schedule(
-            micro_batches, order=order, all_reduce=ALL_REDUCE[self.all_reduce], bucket_bytes=self.bucket_bytes
+        devices, shares = (
+            tuple(each for each, share in zip(of, shares, strict=True) if share) for of in (devices, shares)
         )
+        schedule = Schedule(
+            micro_batches, order=order, shares=(shares,), all_reduce=ALL_REDUCE[self.all_reduce],
+            bucket_bytes=self.bucket_bytes,
+        )  # fmt: skip
         return Plan((devices,) * len(problem.graph), PROGRAM, schedule)
 
 
 build = DataParallel
 
 
-def _might_fit(problem: Problem, devices: tuple[int, ...]) -> tuple[int, ...]:
+def _counts(problem: Problem) -> list[int]:
+    """The numbers of micro-batches that are tried: powers of two."""
+    return [1 << power for power in range((problem.graph.samples or MOST_UNKNOWN).bit_length())]
+
+
+def _might_fit(problem: Problem, devices: tuple[int, ...], shares: Shares) -> tuple[int, ...]:
     """Numbers of micro-batches with which what is held might fit on each device; the last if with none."""
     state = float(problem.weight_state_bytes.sum())
     held = HeldMemory.of(problem).on_devices(np.zeros(problem.graph.num_units, np.int64))[0]
-    limit = problem.cluster.memory_bytes[list(devices)].min()
-    most = problem.graph.samples or MOST_UNKNOWN
+    limits = problem.cluster.memory_bytes[list(devices)]
     might = tuple(
-        micro_batches for micro_batches in (1 << power for power in range(most.bit_length()))
-        if state + (held - state) / (len(devices) * micro_batches) <= limit
-        and most_that_divide(problem.graph, micro_batches, len(devices)) == micro_batches
+        micro_batches for micro_batches in _counts(problem)
+        if (state + (held - state) * np.array(shares) / (sum(shares) * micro_batches) <= limits).all()
+        and most_that_divide(problem.graph, micro_batches, sum(shares)) == micro_batches
     )  # fmt: skip
     return might or (1,)

@@ -23,13 +23,13 @@ from envs.pipelines.pipeline import ONE_F_ONE_B
 from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Zero, pass_order_of
+from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Shares, Zero, pass_order_of
 from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
-from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
+from placers.contract.whole_plans import accelerators, check_divides, given_shares, why_placements_only
 from placers.pipelines.given_stages import GivenStages, pipeline_blocks
 from placers.splits.column_row import columns_and_rows, over_mesh
 from placers.splits.undivided import why_undivided
@@ -69,6 +69,8 @@ class Parallel(Named):
     zero: Zero = 0
     """The stage of ZeRO: what replicas hold in parts rather than in whole: of 1 optimizer state, of 2 gradients too, of
     3 weights too, which are gathered block by block as PyTorch's FullyShardedDataParallel does."""
+    shares: str = ""
+    """How many parts of each micro-batch the replicas of a stage take, such as 3:1; "" for equally many."""
     stages: str = ""
     """How many blocks each stage has, from the first to the last, such as 5+6+6+7, or the modules at which the second
     and later ones begin, such as layers.6+layers.12; "" for equally many blocks."""
@@ -78,11 +80,20 @@ class Parallel(Named):
             if getattr(self, knob) < least:
                 raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
         Schedule(zero=self.zero)  # refused here, not after a model was captured for it
+        self._check_shares()
         self._order.loaded()
         if self.stages and len(self._given) != self._stages:
             raise InputError(
                 f"parallel: stages={self.stages} says {len(self._given)} stages, pp={self.pp} and interleaved="
                 f"{self.interleaved} say {self._stages}; change one"
+            )
+
+    def _check_shares(self) -> None:
+        if self._shares and self.tp > 1:
+            raise InputError(f"parallel: shares={self.shares} cannot be combined with tp={self.tp}; leave one out")
+        if self._shares and self.dp not in (0, len(self._shares)):
+            raise InputError(
+                f"parallel: shares={self.shares} are of {len(self._shares)} replicas, and dp={self.dp}; change one"
             )
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
@@ -98,17 +109,18 @@ class Parallel(Named):
         devices, graph = accelerators(problem.cluster), problem.graph
         width = self._width(problem, len(devices))
         replicas = width // self.tp
-        check_divides(graph, "parallel", self.micro_batches, replicas)
+        check_divides(graph, "parallel", self.micro_batches, sum(self._shares) or replicas)
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
         zero: Zero = self.zero if replicas > 1 else 0
-        schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce, zero=zero)
+        shares = (self._shares,) * len(rank)
+        schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce, zero=zero, shares=shares)
         if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
             recompute = tuple(range(len(rank))) if self.recompute else ()
             when = self.recompute_at if self.recompute else WHOLE_BATCH.recompute_at
             schedule = Schedule(
                 self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, when,
-                all_reduce=self.all_reduce, zero=zero,
+                all_reduce=self.all_reduce, zero=zero, shares=shares,
             )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)
@@ -122,20 +134,24 @@ class Parallel(Named):
     def _given(self) -> GivenStages:
         return GivenStages("parallel", self.stages)
 
+    @cached_property
+    def _shares(self) -> Shares:
+        return given_shares("parallel", self.shares) if self.shares else ()
+
     @property
     def _stages(self) -> int:
         return self.pp * self.interleaved
 
     def _width(self, problem: Problem, devices: int) -> int:
         """How many devices each stage is on."""
-        others = self.tp * self.pp
-        count = others * self.dp if self.dp else devices
+        others, dp = self.tp * self.pp, self.dp or len(self._shares)
+        count = others * dp if dp else devices
         if count > devices or count % others:
-            degrees = f"dp={self.dp}, tp={self.tp} and pp={self.pp}" if self.dp else f"tp={self.tp} and pp={self.pp}"
+            degrees = f"dp={dp}, tp={self.tp} and pp={self.pp}" if dp else f"tp={self.tp} and pp={self.pp}"
             raise InputError(
-                f"parallel: {degrees} take {others * max(self.dp, 1)} devices{'' if self.dp else ' for each replica'}, "
+                f"parallel: {degrees} take {others * max(dp, 1)} devices{'' if dp else ' for each replica'}, "
                 f"cluster {problem.cluster.name!r} has {devices}; choose degrees whose product is "
-                + ("at most that" if self.dp else "a divisor of that, or say dp")
+                + ("at most that" if dp else "a divisor of that, or say dp")
             )
         return count // self.pp
 

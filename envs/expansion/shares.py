@@ -56,6 +56,11 @@ def costing(problem: Problem, part: OpGraph, share: Floats) -> Problem:
     return replace(problem, graph=part, op_seconds=np.where(seconds == whole, of_part, changed))
 
 
+def are_in_proportion(problem: Problem) -> bool:
+    """Whether times of ops are known of the whole batch alone, so that a share of it takes that share of them."""
+    return _following(timing(problem)) is None
+
+
 def _but_updates(problem: Problem, share: float) -> Floats:
     """(ops,) the share of the batch, which may be more than one; updates do not depend on it."""
     return np.where(problem.graph.phase >= Phase.UPDATE, 1.0, share)

@@ -53,7 +53,8 @@ class Layers:
         """
         graph, units = problem.graph, problem.units
         position = pipeline_positions(problem, units.first_op if rank is None or not len(rank) else rank)
-        seconds, fixed = _seconds(problem, list(devices or range(len(problem.cluster))))
+        used = list(devices or range(len(problem.cluster)))
+        seconds, fixed = (each.mean(axis=1) for each in seconds_of_shares(problem, used))
         sent, returned = _across(problem, position)
         work = np.bincount(position, units.summed(seconds + fixed)).astype(np.float64)
         layer = _joined(work, sent + returned, most)  # of each position
@@ -86,14 +87,17 @@ def sums_before(values: Floats) -> Floats:
     return np.append(0.0, np.cumsum(values))
 
 
-def _seconds(problem: Problem, devices: list[int]) -> tuple[Floats, Floats]:
-    """(ops,) what of the seconds of each op is shared out, and what is not; half the batch tells the two apart."""
+def seconds_of_shares(problem: Problem, devices: list[int]) -> tuple[Floats, Floats]:
+    """(ops, devices) what of the seconds of each op is shared out, and what is not, launches included.
+
+    Half the batch tells the two apart.
+    """
     half = shared(problem, 0.5).op_seconds
     assert half is not None
     whole = costs_of(problem).op_seconds[:, devices]
     fixed = np.clip(2 * half[:, devices] - whole, 0.0, whole)
     launches = np.where(whole > 0, problem.hold_seconds[devices], 0.0)
-    return (whole - fixed).mean(axis=1), (fixed + launches).mean(axis=1)
+    return whole - fixed, fixed + launches
 
 
 def _last_of(layer: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,10 +75,17 @@ def usual_plans(cluster: Cluster) -> list[tuple[str, str]]:
     """Kinds of plans that engineers choose from, and a placer for each that makes sense on a cluster."""
     if len(accelerators(cluster)) == 1:
         return [("single device", "single_device"), ("accumulated gradients", "data_parallel")]
+    kinds = {replace(cluster.devices[device], name="") for device in accelerators(cluster)}
+    at_once = {"data parallel": "data_parallel:micro_batches=1"}
+    if len(kinds) > 1:
+        at_once = {
+            "data parallel, equal shares": "data_parallel:micro_batches=1,shares=equal",
+            "data parallel, shares by speed": "data_parallel:micro_batches=1",
+        }
     return [
         ("single device", "single_device"),
         ("human expert", "human_expert"),
-        ("data parallel", "data_parallel:micro_batches=1"),
+        *at_once.items(),
         ("data parallel, accumulated", "data_parallel"),
         ("GPipe", "gpipe"),
         ("GPipe, recomputed", "gpipe:recompute=true"),

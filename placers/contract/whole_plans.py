@@ -6,6 +6,7 @@ import numpy as np
 
 from envs.objectives import is_pipelined
 from envs.plans.plan import Plan
+from envs.plans.schedule import Shares
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -55,3 +56,13 @@ def check_divides(graph: OpGraph, placer: str, micro_batches: int, replicas: int
             f"{micro_batches} micro-batches on {replicas} replicas; choose numbers whose product divides "
             f"{graph.samples}"
         )
+
+
+def given_shares(placer: str, said: str) -> Shares:
+    """The shares of replicas in a spec, such as "3:1". Raises InputError for what are none."""
+    found = said.split(":")
+    if len(found) < 2 or not all(each.isdecimal() and int(each) for each in found):
+        raise InputError(
+            f"{placer}: shares={said} says no shares; expected how many parts of the batch each replica takes, as 3:1"
+        )
+    return tuple(map(int, found))

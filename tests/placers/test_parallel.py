@@ -113,6 +113,14 @@ def test_degrees_of_data_parallelism_alone_are_data_parallelism() -> None:
     assert Parallel(dp=2, micro_batches=4).place(problem).plan == DataParallel(2, 4).place(problem).plan
 
 
+def test_replicas_have_the_shares_that_are_given() -> None:
+    problem = Pipeline(3, weights=8.0).problem(servers(4, bandwidth=4.0))
+    plan = Parallel(shares="3:1").place(problem).plan
+    assert plan == DataParallel(shares="3:1", micro_batches=1).place(problem).plan
+    of_stages = Parallel(shares="6:2", pp=2, stages="s1", micro_batches=2).place(problem).plan.schedule
+    assert of_stages.shares == ((3, 1), (3, 1))
+
+
 def test_shards_follow_one_another_then_replicas_then_stages() -> None:
     plan = Parallel(dp=2, tp=2, pp=2, micro_batches=2).place(captured(TRANSFORMER, "v100_servers")).plan
     of_stage = dict(zip(plan.schedule.stages, plan.devices, strict=True))
@@ -249,6 +257,9 @@ def test_what_no_problem_can_have_is_refused_before_one_is_captured() -> None:
     for degrees, sentence in (
         ("tp=0", "parallel: tp is 0; expected at least 1"),
         ("order=no_such", "no_such"),
+        ("shares=3", "parallel: shares=3 says no shares"),
+        ("shares=3:1,dp=4", "parallel: shares=3:1 are of 2 replicas, and dp=4; change one"),
+        ("shares=3:1,tp=2", "parallel: shares=3:1 cannot be combined with tp=2; leave one out"),
     ):
         with pytest.raises(InputError, match=sentence):
             given_by(degrees)

@@ -1,6 +1,8 @@
 """Placers of whole plans: data parallelism and pipelines of micro-batches."""
 
+import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ from envs.objectives import evaluate_objective
 from envs.pipelines.unit_order import pipeline_positions
 from envs.plans.schedule import WHOLE_BATCH
 from envs.simulation.simulator import simulate
+from graphs.cluster import Cluster
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -22,6 +25,7 @@ from graphs.problem import Problem, objective_of
 from graphs.runtime import LONGEST_PATH, PROGRAM
 from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe
+from placers.pipelines.replica_shares import ReplicaCosts
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -83,6 +87,76 @@ def test_weights_that_fit_on_no_device_are_not_divided() -> None:
     result = DataParallel().place(problem, budget=9)
     assert result.plan.schedule == WHOLE_BATCH
     assert not simulate(problem, result.plan).fits
+
+
+def of_speeds(*speeds: float, bandwidth: float = np.inf, memory: Sequence[float] = (1e18,) * 3) -> Cluster:
+    """Devices that compute so many FLOP in a second."""
+    even = servers(len(speeds), bandwidth=bandwidth)
+    each = zip(even.devices, speeds, memory, strict=False)
+    return replace(even, devices=tuple(replace(one, flops_per_second=s, memory_bytes=m) for one, s, m in each))
+
+
+def test_unequal_devices_have_shares_by_speed_and_end_together() -> None:
+    graph = replace(Pipeline(2, forward=8.0, backward=16.0).graph(), batch_law=BatchLaw(samples=16))
+    problem = Problem(graph, of_speeds(1.0, 4.0, 3.0))
+    result = DataParallel().place(problem, budget=9)
+    assert result.plan.schedule.shares == ((1, 4, 3),)
+    assert simulate(problem, result.plan).step_seconds == pytest.approx(48 / 8)
+    assert result.notes == ("data_parallel: of 16 parts of a micro-batch by speed, gpu:0 2, gpu:1 8, gpu:2 6.",)
+    assert DataParallel(shares="equal", devices=2).place(problem).plan.schedule.shares == ()
+    given_by_hand = DataParallel(shares="3:1").place(problem).plan
+    assert given_by_hand.schedule.shares == ((3, 1),)
+    assert given_by_hand.devices[0] == (0, 1)
+
+
+@given(st.lists(st.floats(0.1, 9.0), min_size=2, max_size=5), st.integers(1, 40), st.integers(1, 3), st.data())
+def test_no_other_shares_end_sooner_by_formula(
+    speeds: list[float], parts: int, micro_batches: int, data: st.DataObject
+) -> None:
+    """Compared with moving one part from any device to any other: the longest of affine times is convex."""
+    per_batch = 1 / np.array(speeds)
+    fixed = np.array(data.draw(st.lists(st.floats(0.0, 1.0), min_size=len(speeds), max_size=len(speeds))))
+    room = np.array(data.draw(st.lists(st.floats(0.5, 2.0), min_size=len(speeds), max_size=len(speeds))))
+    costs = ReplicaCosts(per_batch, fixed, np.zeros(len(speeds)), room)
+    shares = np.array(costs.shares(parts, micro_batches))
+    assert shares.sum() == parts
+    assert (shares >= (parts >= len(speeds))).all()
+
+    def longest(shares: np.ndarray) -> float:
+        return float((fixed * micro_batches + per_batch * shares / parts)[shares > 0].max())
+
+    for one, other in itertools.permutations(range(len(speeds)), 2):
+        moved = shares.copy()
+        moved[[one, other]] += (-1, 1)
+        if moved[one] >= (shares[one] > 0) and shares[other] and moved[other] <= room[other] * parts * micro_batches:
+            assert longest(moved) >= longest(shares) * (1 - 1e-9)
+
+
+def test_a_device_with_little_memory_has_no_more_than_fits() -> None:
+    graph = replace(Pipeline(4, activation=64.0, weights=1.0).graph(), batch_law=BatchLaw(samples=32))
+    problem = Problem(graph, of_speeds(1.0, 1.0, memory=(300.0, 90.0)))
+    result = DataParallel().place(problem, budget=9)
+    found = simulate(problem, result.plan)
+    assert found.fits
+    assert result.plan.schedule.micro_batches == 1
+    assert found.peak_bytes[1] > 80  # of 90
+    assert not simulate(problem, DataParallel(shares="equal", micro_batches=1).place(problem).plan).fits
+
+
+def test_measured_times_are_in_proportion_to_the_share_and_a_note_says_so() -> None:
+    chain = Pipeline(2, forward=8.0, backward=16.0).problem(servers(2))
+    seconds = np.outer(chain.graph.flops, (1.0, 1 / 3))
+    result = DataParallel().place(replace(chain, op_seconds=seconds), budget=9)
+    assert result.plan.schedule.shares == ((1, 3),)
+    assert result.notes[1].startswith("data_parallel: times were measured of the whole batch; a share of it is taken")
+
+
+def test_shares_that_are_none_are_refused() -> None:
+    for wrong in ("3", "3:0", "fast", "3:-1"):
+        with pytest.raises(InputError, match="says no shares; expected how many parts of the batch"):
+            DataParallel(shares=wrong)
+    with pytest.raises(InputError, match="shares=3:1 are of 2 devices, and devices=3; change one"):
+        DataParallel(shares="3:1", devices=3)
 
 
 def test_samples_are_divided_evenly() -> None:
