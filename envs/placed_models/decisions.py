@@ -9,12 +9,14 @@ calls the same functions, with tensors on the same devices, does what was decide
     third           linear  relu  sigmoid  linear    two as before; the others are decided, and kept as another way on
     fourth          either is known
 
-Recomputation in the backward pass (`recomputation`) continues after the call before it, with decisions of its own.
+Recomputation in the backward pass (`recomputation`) continues after the call before it, with decisions of its own. So
+does each thread, as several may run the model at once: none sees a decision that another has not come to the end of.
 Of most tensors nothing need be noted then: only of those that were copied for a call elsewhere.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ T = TypeVar("T")
 _MOST = 50_000  # decisions: a hundred ways through a model of 500 calls, some 20 MB
 
 
-_Begun = tuple[str, bool]  # the path of the module whose code ran, and whether with gradients
+_Begun = tuple[str, bool, int]  # the path of the module whose code ran, whether with gradients, and the thread
 
 
 class Made(NamedTuple):
@@ -102,28 +104,24 @@ class Decisions:
     """The decisions of all passes of a model so far."""
 
     def __init__(self) -> None:
-        self._starts: dict[bool, Decision] = {}
+        self._starts: dict[_Begun, Decision] = {}
         self._count = 0
 
     def __reduce__(self) -> tuple[type[Decisions], tuple[()]]:
         return Decisions, ()  # of a model that is copied or saved they are not part
 
     def start(self) -> Decision:
-        """What comes before the first call of a pass, with gradients or without.
+        """What comes before the first call of a pass of this thread, with gradients or without.
 
         If there were more ways through the model than are kept, they are forgotten.
         """
         if self._count > _MOST:
             self._starts, self._count = {}, 0
-        if (has_gradients := torch.is_grad_enabled()) not in self._starts:
-            self._starts[has_gradients] = _start(None)
-        return self._starts[has_gradients]
+        return self._starts.setdefault(_begun(""), _start(None))
 
     def start_again(self, path: str, after: Decision) -> Decision:
         """What comes before the first call of what is computed again, which began there in the code after a call."""
-        if (begun := (path, torch.is_grad_enabled())) not in after.again:
-            after.again[begun] = _start(after)
-        return after.again[begun]
+        return after.again.setdefault(_begun(path), _start(after))
 
     def add(self, decision: Decision, after: Decision) -> Decision:
         """A new decision."""
@@ -131,6 +129,10 @@ class Decisions:
         after.after.append(decision)
         self._count += 1
         return decision
+
+
+def _begun(path: str) -> _Begun:
+    return path, torch.is_grad_enabled(), threading.get_ident()
 
 
 def _start(before: Decision | None) -> Decision:

@@ -37,10 +37,6 @@ from graphs.problem import Problem
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# One forward pass, or recomputation, at a time: while one runs, autograd functions and checkpoints are seen by it. On
-# several GPUs autograd computes again from one thread each.
-_RUNNING = threading.RLock()
-
 
 class _Active(threading.local):
     """The models that run in a thread, the innermost last."""
@@ -194,23 +190,20 @@ class PlacedForward:
     @contextmanager
     def _running(self, begun: str, start: Callable[[], Decision]) -> Iterator[PlacedCalls]:
         """Inside, the model's calls run by the plan, from a path and a decision in its code on."""
-        with _RUNNING:
-            path, decisions = ModulePath(self._model, begun), self._decisions
-            calls = PlacedCalls(path, self._placement, self.copier, self._homes, decisions, start(), self._deferred)
+        path, decisions = ModulePath(self._model, begun), self._decisions
+        calls = PlacedCalls(path, self._placement, self.copier, self._homes, decisions, start(), self._deferred)
 
-            def resume() -> Resume | None:
-                if not _active.forwards:
-                    return None
-                here, last = path(), calls.last
-                return lambda: self._running(here, partial(decisions.start_again, here, last))
+        def resume() -> Resume:
+            here, last = path(), calls.last
+            return lambda: self._running(here, partial(decisions.start_again, here, last))
 
-            _active.forwards.append(self)
-            try:
-                with remembered_regions(resume, self.copier.places.devices), calls:
-                    yield calls
-            finally:
-                self.copier.settle_all()
-                _active.forwards.pop()
+        _active.forwards.append(self)
+        try:
+            with remembered_regions(resume, self.copier.places.devices), calls:
+                yield calls
+        finally:
+            self.copier.settle_all()
+            _active.forwards.pop()
 
     def _name(self, unknown: Mapping[Call, int]) -> None:
         """Warn of unknown calls, each once."""

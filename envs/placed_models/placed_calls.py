@@ -40,6 +40,7 @@ from envs.placed_models.decisions import Decision, Decisions, Made
 from envs.placed_models.in_place import changed_argument
 from envs.placed_models.known_tensors import Brought, KnownTensors, View, memory_of, version_of
 from envs.placed_models.places import EVERYWHERE
+from envs.placed_models.recomputation import drawing_by_others
 from envs.placed_models.weight_gradients import deferred
 from envs.placed_models.weight_homes import WeightHomes
 from graphs.capture.function_calls import FunctionCalls
@@ -128,7 +129,8 @@ class PlacedCalls(FunctionCalls):
         if is_repeated:
             changed = args[0] if decision.changes else None
         elif function in _OF_THE_GRAPH:
-            return function(*args, **kwargs)
+            with drawing_by_others():
+                return function(*args, **kwargs)
         else:
             changed = self._decide(decision, function, args, kwargs)
         if decision.moved:

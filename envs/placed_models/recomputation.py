@@ -6,13 +6,17 @@ and enters the mode again from there.
 So does what it draws at random, on whatever device the plan has that: torch.utils.checkpoint keeps the generators of
 the processor and of the devices on which the region's arguments are.
 
-torch.utils.checkpoint has no hook for this. Two of its own names are replaced as long as a forward pass runs. What
-other threads compute meanwhile is not of the model, and left alone.
+torch.utils.checkpoint has no hook for this. Two of its own names are replaced as long as a forward pass runs, in any
+thread. What other threads compute meanwhile is not of the model, and left alone.
+
+Autograd computes again in threads of its own, one for each GPU, while a forward pass may wait for them: one that calls
+`torch.autograd.grad`. So no thread has what another one waits for but generators, which are the same for all, while it
+draws; and not while it waits for autograd itself (`drawing_by_others`).
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,46 +28,68 @@ Region = Callable[..., Any]
 Resume = Callable[[], AbstractContextManager[object]]
 
 
+class _Thread(threading.local):
+    """What runs in a thread."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[Callable[[], Resume], Sequence[torch.device]]] = []  # the innermost last
+        self.draws = False  # generators are this thread's
+
+
+_thread = _Thread()
+_drawing = threading.Lock()  # by the thread whose generators are
+_replacing = threading.Lock()
+_passes = 0  # in all threads
+_own_generator = checkpoint._checkpoint_without_reentrant_generator
+
+
 @contextmanager
-def remembered_regions(resume: Callable[[], Resume | None], devices: Sequence[torch.device]) -> Iterator[None]:
-    """Inside, each region asks `resume` where it is, for what it enters when it is computed again on some devices.
+def remembered_regions(resume: Callable[[], Resume], devices: Sequence[torch.device]) -> Iterator[None]:
+    """Inside, regions of this thread ask `resume` where they are, for what is entered when they are computed again.
 
-    None if the region is not of the model.
+    The random numbers of `devices` are drawn again, too.
     """
-    generator, function = checkpoint._checkpoint_without_reentrant_generator, checkpoint.CheckpointFunction
-    remembered = partial(_again, resume, devices)
-
-    def generating(region: Region, keeps_random: bool, *args: Any, **kwargs: Any) -> Any:
-        return generator(remembered(region, keeps_random), keeps_random, *args, **kwargs)
-
-    checkpoint._checkpoint_without_reentrant_generator = generating  # type: ignore[assignment]
-    checkpoint.CheckpointFunction = _Reentrant(remembered)  # type: ignore[assignment,misc]
+    _thread.passes.append((resume, devices))
+    _count_passes(1)
     try:
         yield
     finally:
-        checkpoint._checkpoint_without_reentrant_generator = generator
-        checkpoint.CheckpointFunction = function  # type: ignore[misc]
+        _count_passes(-1)
+        _thread.passes.pop()
+
+
+def _count_passes(more: int) -> None:
+    """Let regions ask as long as there are passes."""
+    global _passes
+    with _replacing:
+        _passes += more
+        function = _Reentrant() if _passes else CheckpointFunction
+        checkpoint._checkpoint_without_reentrant_generator = _generating if _passes else _own_generator  # type: ignore[assignment]
+        checkpoint.CheckpointFunction = function  # type: ignore[assignment,misc]
+
+
+def _generating(region: Region, keeps_random: bool, *args: Any, **kwargs: Any) -> Any:
+    """In place of `_checkpoint_without_reentrant_generator`."""
+    return _own_generator(_remembered(region, keeps_random), keeps_random, *args, **kwargs)
 
 
 class _Reentrant:
     """In place of `CheckpointFunction`; a class, which is a cycle, would hold copies until garbage is collected."""
 
-    def __init__(self, remembered: Callable[[Region, bool], Region]) -> None:
-        self._remembered = remembered
-
     def apply(self, region: Region, keeps_random: bool, *args: Any) -> Any:
         """As of `CheckpointFunction`."""
-        run = _at_first(region, self._remembered(region, keeps_random))
+        run = _at_first(region, _remembered(region, keeps_random))
         return CheckpointFunction.apply(run, keeps_random, *args)  # type: ignore[no-untyped-call]
 
 
-def _again(
-    resume: Callable[[], Resume | None], devices: Sequence[torch.device], region: Region, keeps_random: bool
-) -> Region:
+def _remembered(region: Region, keeps_random: bool) -> Region:
     """The region, as it is called when it is computed again; made where it is called first."""
-    resumed = resume()
-    if resumed is None:
-        return region
+    for resume, devices in reversed(_thread.passes):
+        region = _again(resume(), devices, region, keeps_random)
+    return region
+
+
+def _again(resumed: Resume, devices: Sequence[torch.device], region: Region, keeps_random: bool) -> Region:
     states = _random_states(devices) if keeps_random else {}
 
     def again(*args: Any, **kwargs: Any) -> Any:
@@ -96,13 +122,46 @@ def _random_states(devices: Iterable[torch.device]) -> dict[torch.device, Tensor
 
 @contextmanager
 def _drawn_from(states: Mapping[torch.device, Tensor]) -> Iterator[None]:
-    """Inside, random numbers are drawn from there on; afterwards as if none had been."""
-    before = _random_states(states)
-    _set_random_states(states)
+    """Inside, random numbers are drawn from there on, by this thread alone; afterwards as if none had been."""
+    if not states:
+        yield
+        return
+    with _drawing_alone():
+        before = _random_states(states)
+        _set_random_states(states)
+        try:
+            yield
+        finally:
+            _set_random_states(before)
+
+
+@contextmanager
+def _drawing_alone() -> Iterator[None]:
+    """Inside, no other thread computes again what draws."""
+    if _thread.draws:  # a region within another one
+        yield
+        return
+    with _drawing:
+        _thread.draws = True
+        try:
+            yield
+        finally:
+            _thread.draws = False
+
+
+@contextmanager
+def drawing_by_others() -> Iterator[None]:
+    """Inside, this thread waits for others, which may compute again and draw; they leave generators as they were."""
+    if not _thread.draws:
+        yield
+        return
+    _thread.draws = False
+    _drawing.release()
     try:
         yield
     finally:
-        _set_random_states(before)
+        _drawing.acquire()
+        _thread.draws = True
 
 
 def _set_random_states(states: Mapping[torch.device, Tensor]) -> None:

@@ -44,7 +44,7 @@ class SideStreams:
         self._devices, self._accelerator = devices, torch.accelerator.current_accelerator()
         self._streams: dict[tuple[int, int], tuple[torch.Stream, torch.Stream]] = {}
         self._left: dict[int, dict[int, torch.Stream]] = {}  # by source and destination: read from since `settle`
-        self._referring = threading.Lock()
+        self._lock = threading.Lock()  # each device has a thread in a backward pass
         self._referred: dict[int, list[tuple[Tensor, torch.Event]]] = {}  # by the backward pass that has sent it
 
     def __reduce__(self) -> tuple[type[SideStreams], tuple[Sequence[torch.device]]]:
@@ -63,7 +63,8 @@ class SideStreams:
         with self._entered(leaves), self._entered(arrives):
             there = self._copied(tensor, destination)
         self._keep(tensor, leaves)
-        self._left.setdefault(source, {})[destination] = leaves
+        with self._lock:
+            self._left.setdefault(source, {})[destination] = leaves
         return PendingCopy(there, destination, arrives.record_event())
 
     def receive(self, sent: PendingCopy) -> Tensor:
@@ -75,7 +76,9 @@ class SideStreams:
 
     def settle(self, place: int) -> None:
         """Let what the current stream of a place is given from now on wait until what has left it has been read."""
-        for stream in self._left.pop(place, {}).values():
+        with self._lock:
+            left = self._left.pop(place, {})
+        for stream in left.values():
             self._current(place).wait_stream(stream)
 
     def settle_all(self) -> None:
@@ -89,7 +92,7 @@ class SideStreams:
         Called by a node of the pass.
         """
         number = torch._C._current_graph_task_id()
-        with self._referring:  # each device has a thread in a backward pass
+        with self._lock:
             if number not in self._referred:
                 self._referred[number] = []
                 torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end(number))
@@ -99,7 +102,7 @@ class SideStreams:
 
     def _end(self, number: int) -> None:
         self.settle_all()
-        with self._referring:
+        with self._lock:
             self._referred.pop(number, None)
 
     def _between(self, source: int, destination: int) -> tuple[torch.Stream, torch.Stream]:
