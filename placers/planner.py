@@ -3,9 +3,9 @@
 Devices may differ in speed, memory and links, and may be on several servers. A formula proposes stages, their devices,
 micro-batches and recomputation; the engine judges the best, op by op if the graph is small, else at the grain of
 stages; and a local search improves them. Pipelines are compared with a search for an op placement, one device, data
-parallelism, a human expert, the equal split in GPipe's order and in 1F1B, and the plans of DAPPLE, Black GPipe and
-PipeDream, these with a flush; and, if the graph says what its ops compute, with the splits of OptCNN and of tensor
-parallelism, and with stages that are divided inside. The best of all is the result; a note says which it was.
+parallelism, also fully sharded, a human expert, the equal split in GPipe's order and in 1F1B, and the plans of DAPPLE,
+Black GPipe and PipeDream, these with a flush; and, if the graph says what its ops compute, with the splits of OptCNN
+and of tensor parallelism, and with stages that are divided inside. The best of all is the result; a note says which.
 """
 
 from collections.abc import Iterator, Sequence

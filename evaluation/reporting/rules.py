@@ -10,9 +10,9 @@ from graphs.op_graph import Floats
 
 # A rule may try a few of its own answers, as METIS does, but does not search from one to the next.
 RULES = (
-    "black_gpipe", "dapple", "data_parallel", "expert", "gpipe", "heft", "human_expert", "kahip", "m_etf", "m_sct",
-    "m_topo", "max_load_dp", "metis", "optcnn", "parallel", "peft", "pipedream", "pipetransformer", "round_robin",
-    "tensor_parallel", "tofu",
+    "black_gpipe", "dapple", "data_parallel", "expert", "fsdp", "gpipe", "heft", "human_expert", "kahip", "m_etf",
+    "m_sct", "m_topo", "max_load_dp", "metis", "optcnn", "parallel", "peft", "pipedream", "pipetransformer",
+    "round_robin", "tensor_parallel", "tofu",
 )  # fmt: skip
 
 

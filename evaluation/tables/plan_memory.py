@@ -87,6 +87,7 @@ def usual_plans(cluster: Cluster) -> list[tuple[str, str]]:
         ("human expert", "human_expert"),
         *at_once.items(),
         ("data parallel, accumulated", "data_parallel"),
+        ("FSDP", "fsdp"),
         ("GPipe", "gpipe"),
         ("GPipe, recomputed", "gpipe:recompute=true"),
         ("1F1B", "gpipe:order=early_backward_a"),

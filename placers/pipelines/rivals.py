@@ -10,6 +10,9 @@ from placers.pipelines.contest import Contest, Contestant
 
 RIVALS = (  # specs; those that end in "=" take micro-batches
     "data_parallel",
+    "fsdp",
+    "fsdp:zero=2",
+    "fsdp:zero=1",
     "gpipe:micro_batches=",
     "single_device",
     "dapple:form=printed,micro_batches=",

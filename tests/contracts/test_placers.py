@@ -95,7 +95,7 @@ CASES = [
     for budget in BUDGETS
 ]
 
-REFUSED = {(name, "bound to devices") for name in ("data_parallel", "parallel", "whole_plans:untrained=yes")}
+REFUSED = {(name, "bound to devices") for name in ("data_parallel", "fsdp", "parallel", "whole_plans:untrained=yes")}
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -1,0 +1,72 @@
+"""Fully sharded data parallelism: the plan is that of `parallel`, with as few micro-batches, or checkpoints, as fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from envs.simulation.simulator import simulate
+from graphs.files.load import load_cluster, load_graph
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.fsdp import Fsdp
+from placers.parallel import Parallel
+from placers.planner import Planner
+
+MODEL = "transformer:layers=3,width=64,heads=2,sequence=32,batch=16,vocabulary=64"
+
+
+def problem(memory: float = 1e12) -> Problem:
+    cluster = load_cluster("p100x4")
+    devices = tuple(replace(device, memory_bytes=memory) for device in cluster.devices)
+    return Problem(load_graph(MODEL, with_law=True), replace(cluster, devices=devices))
+
+
+def peak(placer: Fsdp | Parallel, of: Problem) -> float:
+    return float(simulate(of, placer.place(of).plan).peak_bytes.max())
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_it_is_parallel_with_replicas_alone(zero: Any) -> None:
+    by_degrees = Parallel(zero=zero, micro_batches=2, recompute=True)
+    assert Fsdp(zero, 2, "true").place(problem()).plan == by_degrees.place(problem()).plan
+    assert Fsdp(zero).place(problem()).plan == Parallel(zero=zero).place(problem()).plan
+
+
+def test_as_few_micro_batches_as_fit_or_blocks_computed_again_where_that_is_faster() -> None:
+    roomy = problem()
+    needs = [peak(Parallel(zero=3, micro_batches=count), roomy) for count in (1, 2, 4)]
+    assert needs[0] > needs[1] > needs[2]
+    tight = problem((needs[1] + needs[2]) / 2)
+    kept = Fsdp(recompute="false").place(tight, budget=9).plan
+    assert kept.schedule.micro_batches == 4
+    again = Fsdp(recompute="true").place(tight, budget=9).plan
+    assert simulate(tight, again).fits
+    seconds = [simulate(tight, plan).step_seconds for plan in (kept, again)]
+    assert simulate(tight, Fsdp().place(tight, budget=9).plan).step_seconds == min(seconds)
+
+
+def test_without_simulations_it_is_the_first_plan_and_what_cannot_fit_lacks_least() -> None:
+    nothing_fits = problem(1.0)
+    found = Fsdp().place(nothing_fits, budget=0)
+    assert (found.plan, found.simulations) == (Parallel(zero=3).place(nothing_fits).plan, 0)
+    tried = Fsdp().place(nothing_fits, budget=99)
+    assert tried.simulations > 1
+    assert simulate(nothing_fits, tried.plan).peak_bytes.sum() < peak(Parallel(zero=3), nothing_fits) * 4
+
+
+def test_the_planner_is_not_behind_it_where_memory_is_tight() -> None:
+    tight = problem(peak(Parallel(zero=3, micro_batches=2), problem()))
+    found = Planner(policy="", split=False).place(tight, budget=40)
+    ours, sharded = (simulate(tight, plan) for plan in (found.plan, Fsdp().place(tight, budget=9).plan))
+    assert ours.fits
+    assert ours.step_seconds <= sharded.step_seconds
+    assert "fsdp" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(("knobs", "message"), [({"zero": 0}, "data_parallel"), ({"micro_batches": -1}, "at least 0")])
+def test_what_it_does_not_take(knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Fsdp(**knobs)
