@@ -42,7 +42,7 @@ from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import Proposer
 from placers.pipelines.refinement import refined
-from placers.pipelines.rivals import OF_SPLITS, RIVALS, Rival
+from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival
 from placers.pipelines.size import copies_of
 from placers.split_search import SplitSearch
 from placers.splits.stage_splits import SearchedSplits
@@ -154,7 +154,8 @@ class _Planning:
         self._micro_batches = proposals[0].pipeline.micro_batches
         self._simulated(proposals[0].pipeline)
         undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
-        self._compare(rivals if undivided else [*rivals, *self._planner.splitting_rivals()])
+        splitting = [] if undivided else self._planner.splitting_rivals()
+        self._compare([*rivals, *splitting, *map(Rival, SHARDED)])
         self._search_placement(0 if placements else int(self._share_of_placements() * self._spent.left))
         self._search_splits()
         learned = self._of_a_policy()

@@ -37,6 +37,11 @@ class Contest:
         self.refused: dict[str, str] = {}  # of planners without a plan for the problem, why
         self.curve: list[tuple[int, float]] = []
 
+    @property
+    def left(self) -> int:
+        """Simulations that may still be made."""
+        return self._spent.left
+
     def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Contestant | None:
         """Simulate a plan, unless that was done before; None if no simulations are left.
 

@@ -10,9 +10,6 @@ from placers.pipelines.contest import Contest, Contestant
 
 RIVALS = (  # specs; those that end in "=" take micro-batches
     "data_parallel",
-    "fsdp",
-    "fsdp:zero=2",
-    "fsdp:zero=1",
     "gpipe:micro_batches=",
     "single_device",
     "dapple:form=printed,micro_batches=",
@@ -26,6 +23,8 @@ RIVALS = (  # specs; those that end in "=" take micro-batches
     f"gpipe:order={ONE_F_ONE_B.name},recompute=true,micro_batches=",
     "human_expert",
 )
+SHARDED = "fsdp", "fsdp:zero=2", "fsdp:zero=1"  # compared last, as each may try several plans
+TRIED = 1 / 32  # of the simulations left, that each of these may spend; ours
 OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 
@@ -61,7 +60,7 @@ class Rival:
         why, alike = "", self.alike(micro_batches)
         for placer in alike:
             try:
-                entry = contest.compare(placer.name, placer, seed)
+                entry = contest.compare(placer.name, placer, seed, self._budget(contest))
             except InputError as error:
                 why = str(error)
                 continue
@@ -69,6 +68,10 @@ class Rival:
                 self._with_more(contest, entry, seed, most)
             return
         contest.refused[alike[0].name] = why
+
+    def _budget(self, contest: Contest) -> int | None:
+        """The simulations that it may spend itself; None for all that are left."""
+        return max(int(TRIED * contest.left), 1) if self.spec in SHARDED else None
 
     def _with_more(self, contest: Contest, entry: Contestant, seed: int, most: int) -> None:
         if not entry.merit.lacking or most <= entry.plan.schedule.micro_batches:

@@ -55,7 +55,7 @@ def test_layers_that_fit_on_no_device_are_divided(model: Callable[[], tuple[OpGr
     problem = on(*model())
     undivided = replace(QUICK, split=False).place(problem, budget=20)
     assert not simulate(problem, undivided.plan).fits
-    found = QUICK.place(problem, budget=30)
+    found = QUICK.place(problem, budget=40)
     assert simulate(problem, found.plan).fits
     assert found.plan.split
     assert re.match(said, " ".join(found.notes))

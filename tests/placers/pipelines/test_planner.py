@@ -179,7 +179,7 @@ def every_pipeline(layers: int, speeds: list[float]) -> Iterator[LayerPipeline]:
 
 def test_notes_say_who_won_and_by_how_much() -> None:
     notes = QUICK.place(chain(1, 6, [1.0, 1.0, 2.0]), budget=60).notes
-    assert notes[0].startswith("planner: the best of 15 plans in the same simulator is its own pipeline: ")
+    assert notes[0].startswith("planner: the best of 18 plans in the same simulator is its own pipeline: ")
     assert "faster than the next, " in notes[0]
     assert "data_parallel (" in notes[1]
     assert "the formula estimates a step of" in notes[2]
