@@ -37,7 +37,7 @@ def recall(run: Run, where: Index) -> None:
 
 @subroutine
 def issued_start(
-    blueprint: Blueprint, run: Run, where: Index, at: float, head: int, tail: int, memory: bool
+    blueprint: Blueprint, run: Run, where: Index, at: float, head: int, tail: int
 ) -> tuple[float, int, int]:
     """When a device that is free from `at` on starts its next op, and the window of events.
 
@@ -51,7 +51,7 @@ def issued_start(
     if issued == np.inf:
         resource.running = IDLE
         return -1.0, head, tail
-    if memory or blueprint.messages_hold or issued + run.tasks[resource.first].seconds == issued:
+    if blueprint.messages_hold or issued + run.tasks[resource.first].seconds == issued:
         resource.running = UNISSUED
         head, tail = push_event(run.events, head, tail, issued, where)
         return -1.0, head, tail

@@ -1,16 +1,15 @@
-"""The engine: the only event loop. It times ops and transfers over serial resources, and follows the memory they hold.
+"""The engine: the only event loop. It times ops and transfers over serial resources.
 
-Rules 1 to 4 and 6 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
+Rules 1 to 4 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
 ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it. An
 op that takes no time ends at the instant at which it is ready, and is in no queue.
 
 A resource takes its next task at once, even if it is held: the task then starts at the end of the hold, unless a more
-urgent one becomes ready before, which takes its place. So a hold needs no event of its own. It has one while memory is
-followed, for what a task writes is held from its start, and before a task that takes no time, since that ends in
-another round of its instant; and where messages hold devices, for they make a hold longer.
+urgent one becomes ready before, which takes its place. So a hold needs no event of its own. It has one before a task
+that takes no time, since that ends in another round of its instant; and where messages hold devices, for they make a
+hold longer.
 
-Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
-tensor i < ops is the output of op i, the others are copies.
+Task i < ops computes op i; the others are transfers, made when their producer ends.
 
 With a host, a device waits as for the end of a hold until its next op has been issued (`envs.simulation.due`).
 
@@ -20,7 +19,7 @@ linked by `next`. It is passed from step to step, which is faster than a field o
 
 import numpy as np
 
-from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, static_bytes
+from envs.simulation.blueprint import NONE, Blueprint, Index, Indices
 from envs.simulation.compiled import compiled, inlined, subroutine
 from envs.simulation.due import (
     DUE,
@@ -37,11 +36,11 @@ from envs.simulation.due import (
     take_back,
 )
 from envs.simulation.issuing import issue_all, sort_issues
-from envs.simulation.memory import add_copy, allocate, note_peaks, read
+from envs.simulation.memory import follow_memory, note_end
 from envs.simulation.queues import pop, push_event, push_last, withdraw_event
-from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
+from envs.simulation.run import ENDED, STARTING, TASKS, Run
 from envs.simulation.stream_times import is_timed
-from envs.simulation.streams import begin_streams, hand_over, is_stream, release, start_in_streams
+from envs.simulation.streams import begin_streams, is_stream, meet, release, start_in_streams
 from graphs.op_graph import Floats
 
 
@@ -51,31 +50,30 @@ def time_placements(
 ) -> None:
     """Time each of (plans, units) placements: write (plans,) seconds and (plans, devices) bytes.
 
-    Memory is not followed, which saves a quarter of the time, if `peak_bytes` has room for no plan. The seconds are
-    infinite if a device was idle, between two ops or before its first, for longer than it may be.
+    Memory is not followed, which saves a quarter of the time, if `peak_bytes` has room for no plan. Seconds and bytes
+    are infinite if a device was idle, between two ops or before its first, for longer than it may be.
     """
-    memory = len(peak_bytes) > 0
     sort_issues(blueprint, run)
     for plan in range(len(placements)):
-        ended = _begin(blueprint, placements[plan], run, memory)
-        if blueprint.streams and is_timed(run, memory):
+        ended = _begin(blueprint, placements[plan], run)
+        if blueprint.streams and is_timed(run):
             step_seconds[plan] = run.step[0]
         else:
-            step_seconds[plan] = _run_all(blueprint, run, ended, memory)
-        if memory:
-            for device in range(blueprint.op_seconds.shape[1]):
-                peak_bytes[plan, device] = run.resources[device].peak
+            step_seconds[plan] = _run_all(blueprint, run, ended)
+        if len(peak_bytes) > 0:
+            if step_seconds[plan] == np.inf:
+                peak_bytes[plan] = np.inf
+            else:
+                follow_memory(blueprint, placements[plan], run, peak_bytes[plan])
 
 
 @inlined
-def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> int:
+def _begin(blueprint: Blueprint, placement: Indices, run: Run) -> int:
     """Reset the state; queue the ops that wait for nothing. Returns the stack of those that have already ended."""
     ops, devices = blueprint.op_seconds.shape
-    run.counters[TASKS] = run.counters[TENSORS] = ops
-    run.counters[STARTING] = run.counters[ALLOCATED] = 0
+    run.counters[TASKS] = ops
+    run.counters[STARTING] = run.counters[ENDED] = 0
     ended = int(np.int64(NONE))  # no literal, as in `_run_all`
-    if memory:
-        static_bytes(blueprint, placement, run.seen, run.held)
     if blueprint.messages_hold:
         _forget_messages(run)
     for index in range(len(run.resources)):
@@ -84,9 +82,6 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         resource.first = resource.sent = resource.transfer = NONE
         resource.since = 0.0
         resource.may_idle = run.may_idle[index] if index < devices else np.inf
-        if memory and index < devices:
-            resource.allocated = False
-            resource.held = resource.peak = run.held[index]
     for op in range(ops):
         task = run.tasks[op]
         task.destination = placement[blueprint.ops[op].unit]
@@ -95,25 +90,25 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         task.priority = blueprint.ops[op].priority
         task.ready = 0.0
         if task.waiting == 0 and not blueprint.host:
-            ended = _make_op_ready(blueprint, run, int(task.op), 0.0, ended, memory)
-    return _begin_issued(blueprint, run, ended, memory) if blueprint.host else ended
+            ended = _make_op_ready(blueprint, run, int(task.op), 0.0, ended)
+    return _begin_issued(blueprint, run, ended) if blueprint.host else ended
 
 
 @subroutine
-def _begin_issued(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> int:
+def _begin_issued(blueprint: Blueprint, run: Run, ended: int) -> int:
     """The same with a host: queues are in the order in which it issues."""
     issue_all(blueprint, run)
     if blueprint.streams:
-        if is_timed(run, memory):
+        if is_timed(run):
             return ended
         begin_streams(run)
     for i in range(len(blueprint.sources)):
-        ended = _make_op_ready(blueprint, run, int(blueprint.sources[i]), 0.0, ended, memory)
+        ended = _make_op_ready(blueprint, run, int(blueprint.sources[i]), 0.0, ended)
     return ended
 
 
 @inlined
-def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
+def _run_all(blueprint: Blueprint, run: Run, ended: int) -> float:
     """Run all tasks; returns the end of the last op, in seconds, or infinity if the run was given up."""
     now, end = 0.0, 0.0
     head = tail = int(np.int64(0))  # with literals, numba would compile twice each function that gets them
@@ -122,9 +117,9 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
         while ended != NONE:
             end, op = now, ended
             ended = int(run.tasks[op].next)
-            ended = _end_op(blueprint, run, op, run.tasks[op].destination, now, ended, memory)
+            ended = _end_op(blueprint, run, op, run.tasks[op].destination, now, ended)
         if blueprint.streams:
-            head, tail = start_in_streams(blueprint, run, now, head, tail, memory)
+            head, tail = start_in_streams(blueprint, run, now, head, tail)
             if tail < 0:
                 return np.inf
         for i in range(run.counters[STARTING]):
@@ -132,7 +127,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             if blueprint.streams and is_stream(blueprint, here):
                 continue
             if here == blueprint.free:
-                head, tail = _start_all(blueprint, run, here, now, head, tail, memory)
+                head, tail = _start_all(run, here, now, head, tail)
                 continue
             resource = run.resources[here]
             if resource.running == RECALLED:
@@ -146,23 +141,21 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 continue
             at = max(now, resource.since)
             if blueprint.host and here < devices:
-                at, head, tail = issued_start(blueprint, run, here, at, head, tail, memory)
+                at, head, tail = issued_start(blueprint, run, here, at, head, tail)
                 if at < 0.0:
                     continue
             resource.may_idle -= at - resource.since
             if resource.may_idle < 0.0:
                 return np.inf
-            if at > now and (memory or blueprint.messages_hold or at + run.tasks[resource.first].seconds == at):
+            if at > now and (blueprint.messages_hold or at + run.tasks[resource.first].seconds == at):
                 resource.running = HELD
                 head, tail = push_event(run.events, head, tail, at, here)
             else:
-                head, tail = _start(blueprint, run, here, at, head, tail, memory)
+                head, tail = _start(blueprint, run, here, at, head, tail)
         run.counters[STARTING] = 0
         if head == tail:
             return end
         if run.events[head].seconds > now:
-            if memory:
-                note_peaks(run)
             now = run.events[head].seconds
         else:  # another round of this instant, since something took no time
             settle(run, now)
@@ -170,7 +163,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             here = run.events[head].resource
             head += 1
             if here >= len(run.resources):
-                ended = _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, ended, memory)
+                ended = _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, ended)
                 continue
             resource = run.resources[here]
             if resource.running == RECALLED:
@@ -183,49 +176,39 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                     run.tasks[op].next = ended
                     ended = op
                 else:
-                    ended = _end_transfer(blueprint, run, resource.running, now, ended, memory)
+                    ended = _end_transfer(blueprint, run, resource.running, now, ended)
             make_due(run, here)
 
 
 @inlined
-def _make_op_ready(blueprint: Blueprint, run: Run, op: int, now: float, ended: int, memory: bool) -> int:
+def _make_op_ready(blueprint: Blueprint, run: Run, op: int, now: float, ended: int) -> int:
     """Queue an op that waits for nothing any more; one that takes no time has already ended. Returns the new stack."""
     task = run.tasks[op]
     if task.seconds > 0.0:
         make_ready(blueprint, run, op, task.destination, now)
         return ended
     task.start = now
-    if memory:
-        allocate(blueprint, run, op, task.destination)
     task.next = ended
     return op
 
 
 @inlined
-def _start(
-    blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
-) -> tuple[int, int]:
+def _start(blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int) -> tuple[int, int]:
     """Start the next task of a resource. Returns the new window of events."""
     index = pop(blueprint, run.tasks, run.resources[where])
     run.resources[where].running = index
     run.tasks[index].start = at
-    if memory:
-        allocate(blueprint, run, index, where)
     return push_event(run.events, head, tail, at + run.tasks[index].seconds, where)
 
 
 @inlined
-def _start_all(
-    blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
-) -> tuple[int, int]:
+def _start_all(run: Run, where: int, at: float, head: int, tail: int) -> tuple[int, int]:
     """Start all transfers that are queued for free links. Returns the new window of events."""
     index = run.resources[where].first
     run.resources[where].running = IDLE
     run.resources[where].first = NONE
     while index != NONE:
         run.tasks[index].start = at
-        if memory:
-            allocate(blueprint, run, index, where)
         end = at + run.tasks[index].seconds
         head, tail = push_event(run.events, head, tail, end, np.uint32(len(run.resources) + index))
         index = run.tasks[index].next
@@ -233,59 +216,49 @@ def _start_all(
 
 
 @inlined
-def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, ended: int, memory: bool) -> int:
+def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, ended: int) -> int:
     """Hand the output to the consumers on this device, and send it to the others, once per device.
 
     Returns the new stack of ended ops.
     """
     op = blueprint.ops[index]
-    if memory:
-        for i in range(op.in_start, op.in_end):
-            given = blueprint.inputs[i]
-            read(blueprint, run, run.read[given.edge], given.output, here)
-        run.tensors[index].readers = 0
-        run.resources[here].held -= blueprint.outputs[index].working_bytes
+    note_end(run, index)
     for edge in range(op.out_start, op.control_start):
         consumer = blueprint.edges[edge].consumer
         there = run.tasks[consumer].destination
-        tensor = index
         if there == here:
-            ended = _arrive(blueprint, run, int(consumer), now, ended, memory)
+            run.carried[edge] = NONE
+            ended = _arrive(blueprint, run, int(consumer), now, ended)
+            continue
+        if blueprint.streams:
+            meet(blueprint, run, int(run.carried[edge]), now)
         else:
             output = blueprint.edges[edge].output
-            if blueprint.streams:
-                run.resources[there].copy = hand_over(blueprint, run, index, run.carried[edge], now, memory)
-                run.resources[there].transfer = run.carried[edge]
-            elif run.resources[there].sent != output:
+            if run.resources[there].sent != output:
                 run.resources[there].sent = output
-                _send(blueprint, run, index, edge, here, there, now, memory)
-            transfer = run.tasks[run.resources[there].transfer]
-            run.served[edge] = transfer.arrivals
-            transfer.arrivals = edge
-            tensor = run.resources[there].copy
-        if memory:
-            run.tensors[tensor].readers += 1
-            run.read[edge] = tensor
+                _send(blueprint, run, index, edge, here, there, now)
+            run.carried[edge] = run.resources[there].transfer
+        transfer = run.tasks[run.carried[edge]]
+        run.served[edge] = transfer.arrivals
+        transfer.arrivals = edge
     for edge in range(op.control_start, op.out_end):
-        ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
+        ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended)
     if blueprint.waits and run.followed_by[index] != NONE:
         resume_thread(run, run.followed_by[index], now)
-    if memory and run.tensors[index].readers == 0:
-        run.resources[here].held -= blueprint.outputs[index].made_bytes
     return ended
 
 
 @inlined
-def _arrive(blueprint: Blueprint, run: Run, op: int, now: float, ended: int, memory: bool) -> int:
+def _arrive(blueprint: Blueprint, run: Run, op: int, now: float, ended: int) -> int:
     task = run.tasks[op]
     task.waiting -= 1
     if task.waiting == 0:
-        return _make_op_ready(blueprint, run, op, now, ended, memory)
+        return _make_op_ready(blueprint, run, op, now, ended)
     return ended
 
 
 @inlined
-def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: int, now: float, memory: bool) -> None:
+def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: int, now: float) -> None:
     """Queue a transfer, or let a multicast one of this output serve one more device, at the pace of the slowest."""
     link, output = blueprint.links[here, there], blueprint.edges[edge].output
     channel = run.resources[link.resource]
@@ -305,9 +278,6 @@ def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: 
         task.destination = NONE if multicast else there
         task.seconds = seconds
         task.arrivals = NONE
-        if memory:
-            task.copies = NONE
-            run.tensors[op].readers += 1
         channel.transfer = index
         if blueprint.messages_hold:
             _add_message(run, here, sent.moved_bytes)
@@ -318,25 +288,22 @@ def _send(blueprint: Blueprint, run: Run, op: int, edge: int, here: int, there: 
         else:
             make_ready(blueprint, run, index, link.resource, now)
     run.resources[there].transfer = index
-    if memory:
-        run.resources[there].copy = add_copy(run, index, there)
 
 
 @inlined
-def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ended: int, memory: bool) -> int:
+def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ended: int) -> int:
     """Hand what has arrived to its consumers. Returns the new stack of ended ops."""
+    note_end(run, index)
     task, edge = run.tasks[index], run.tasks[index].arrivals
     if blueprint.messages_hold:
         _receive(blueprint, run, index)
     if blueprint.streams:
         release(blueprint, run, index, now)
     while edge != NONE:
-        ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
+        ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended)
         if blueprint.waits and not blueprint.issue[task.op].is_step:
             resume_thread(run, blueprint.edges[edge].consumer, now)
         edge = run.served[edge]
-    if memory:
-        read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
     return ended
 
 

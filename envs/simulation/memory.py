@@ -1,66 +1,164 @@
-"""The memory that tensors take while the engine runs: rule 6 of the simulator."""
+"""The memory that tensors take: rule 6 of the simulator, followed when the times of a run are known.
 
-from envs.simulation.blueprint import NONE, Blueprint, Index
-from envs.simulation.compiled import inlined
-from envs.simulation.run import ALLOCATED, TENSORS, Run
+A device is followed from the end of the step back to its begin. So the first that is met of what reads a tensor is the
+last that reads it, which frees it, and nothing need be counted:
+
+    device       | a |  | b, reads a |  | c, reads a and b |
+    backwards    - a    - b              + a + b
+
+Its ops have followed each other. In between are moments: of ops that take no time, of begins of copies to the device,
+and of ends of copies of what it has made. They have been noted almost in order, so each is soon sorted in. All that is
+freed or made at an instant counts before the peak does.
+"""
+
+import numpy as np
+
+from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, Record, static_bytes
+from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.run import ENDED, MOMENTS, Run
+from graphs.op_graph import Floats
 
 
 @inlined
-def allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
-    """Hold what a starting task writes: an output, or the copies of one, or of a message."""
-    task = run.tasks[index]
-    output = blueprint.outputs[task.output]
-    if where < blueprint.op_seconds.shape[1]:
-        _hold(run, where, output.made_bytes + output.working_bytes)
+def end_of(task: Record) -> float:
+    """When a task ends that has been timed, in seconds."""
+    return float(task.start + task.seconds)
+
+
+@inlined
+def note_end(run: Run, index: Index) -> None:
+    """A task has ended; or in streams, where it is known when it will, has been issued."""
+    run.ended[run.counters[ENDED]] = index
+    run.counters[ENDED] += 1
+
+
+@subroutine
+def follow_memory(blueprint: Blueprint, placement: Indices, run: Run, peak_bytes: Floats) -> None:
+    """Write the peak of each device, (devices,) bytes, in the run of a placement, (units,) devices."""
+    static_bytes(blueprint, placement, run.seen, peak_bytes)
+    _sort_moments(blueprint, run)
+    for device in range(len(peak_bytes)):
+        peak_bytes[device] = _peak(blueprint, run, device, peak_bytes[device])
+
+
+@inlined
+def _sort_moments(blueprint: Blueprint, run: Run) -> None:
+    """Link what each device has run, and its moments, the latest first."""
+    run.counters[MOMENTS] = 1
+    run.moments[0].seconds = -1.0  # before all others
+    for device in range(len(blueprint.links)):
+        run.resources[device].ran = NONE
+        run.resources[device].moment = 0
+    for i in range(run.counters[ENDED]):
+        index = run.ended[i]
+        task = run.tasks[index]
+        run.freed_on[index] = NONE
+        if index >= len(blueprint.ops):
+            _add_moment(run, run.tasks[task.op].destination, end_of(task), index)
+            if task.destination == NONE:
+                _add_copies(blueprint, run, index)
+            else:
+                _add_moment(run, task.destination, task.start, index)
+        elif task.seconds > 0.0:
+            task.before = run.resources[task.destination].ran
+            run.resources[task.destination].ran = index
+        else:
+            _add_moment(run, task.destination, task.start, index)
+
+
+@subroutine
+def _add_copies(blueprint: Blueprint, run: Run, index: Index) -> None:
+    """A multicast transfer makes a copy on each device that reads one."""
+    edge = run.tasks[index].arrivals
+    while edge != NONE:
+        there = run.tasks[blueprint.edges[edge].consumer].destination
+        if run.seen[there] != index:
+            run.seen[there] = index
+            _add_moment(run, there, run.tasks[index].start, index)
+        edge = run.served[edge]
+
+
+@subroutine
+def _add_moment(run: Run, where: Index, seconds: float, index: Index) -> None:
+    """Sort a moment of a task in on a device, from the latest on."""
+    place, device = run.counters[MOMENTS], run.resources[where]
+    run.counters[MOMENTS] += 1
+    added, later = run.moments[place], run.moments[device.moment]
+    added.seconds = seconds
+    added.task = index
+    if later.seconds <= seconds:
+        added.before = device.moment
+        device.moment = place
         return
-    copy = task.copies
-    while copy != NONE:
-        _hold(run, run.tensors[copy].holder, output.occupied_bytes)
-        copy = run.tensors[copy].next
+    while run.moments[later.before].seconds > seconds:
+        later = run.moments[later.before]
+    added.before = later.before
+    later.before = place
 
 
 @inlined
-def add_copy(run: Run, index: Index, there: Index) -> int:
-    """A transfer makes one more copy, on a device. Returns the tensor."""
-    copy = run.counters[TENSORS]
-    run.counters[TENSORS] += 1
-    tensor = run.tensors[copy]
-    tensor.readers = 0
-    tensor.holder = there
-    tensor.source = index
-    tensor.next = run.tasks[index].copies
-    run.tasks[index].copies = copy
-    return int(copy)
+def _peak(blueprint: Blueprint, run: Run, device: int, static: float) -> float:
+    """The peak of a device, in bytes, that holds some for the whole step."""
+    now, held, peak, moment = np.inf, static, static, run.resources[device].moment
+    op = run.resources[device].ran
+    while op != NONE:
+        task, output = run.tasks[op], blueprint.outputs[op]
+        now, held, peak, moment = _go_back(blueprint, run, device, end_of(task), now, held, peak, moment)
+        held += _freed(blueprint, run, op, device) + output.working_bytes
+        now, held, peak, moment = _go_back(blueprint, run, device, task.start, now, held, peak, moment)
+        held -= output.made_bytes + output.working_bytes
+        op = task.before
+    return float(_go_back(blueprint, run, device, 0.0, now, held, peak, moment)[2])
 
 
 @inlined
-def _hold(run: Run, where: int, size: float) -> None:
-    device = run.resources[where]
-    device.held += size
-    if not device.allocated:
-        device.allocated = True
-        run.allocated[run.counters[ALLOCATED]] = where
-        run.counters[ALLOCATED] += 1
+def _go_back(
+    blueprint: Blueprint, run: Run, device: int, to: float, now: float, held: float, peak: float, moment: Index
+) -> tuple[float, float, float, Index]:
+    """Go back to a time, and undo what changes at moments from then on."""
+    while run.moments[moment].seconds >= to:
+        at = run.moments[moment]
+        if at.seconds < now:
+            now, peak = at.seconds, max(peak, held)
+        held += _undone(blueprint, run, at.task, device)
+        moment = at.before
+    if to < now:
+        now, peak = to, max(peak, held)
+    return now, held, peak, moment
+
+
+@subroutine
+def _undone(blueprint: Blueprint, run: Run, index: Index, device: int) -> float:
+    """How much more a device holds before a moment than after it, in bytes."""
+    if index < len(blueprint.ops):
+        return float(_freed(blueprint, run, index, device) - blueprint.outputs[index].made_bytes)
+    task = run.tasks[index]
+    if run.tasks[task.op].destination != device:
+        return float(-blueprint.outputs[task.output].occupied_bytes)
+    if run.freed_on[task.op] == device:
+        return 0.0
+    run.freed_on[task.op] = device
+    return float(blueprint.outputs[task.op].made_bytes)
 
 
 @inlined
-def read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -> None:
-    """One read of a tensor on a device has ended: the last one frees it. If it is a copy, it is one of `output`.
+def _freed(blueprint: Blueprint, run: Run, op: Index, device: int) -> float:
+    """The bytes of tensors that are freed on a device when an op there ends: no other reads them later.
 
     A consumer on the producer's device reads its output, even over an edge with a message of its own.
     """
-    run.tensors[tensor].readers -= 1
-    if run.tensors[tensor].readers == 0:
-        is_copy = tensor >= len(blueprint.ops)
-        freed = blueprint.outputs[output].occupied_bytes if is_copy else blueprint.outputs[tensor].made_bytes
-        run.resources[where].held -= freed
-
-
-@inlined
-def note_peaks(run: Run) -> None:
-    """The instant is over, so what is held now counts for the peak."""
-    for i in range(run.counters[ALLOCATED]):
-        device = run.resources[run.allocated[i]]
-        device.allocated = False
-        device.peak = max(device.peak, device.held)
-    run.counters[ALLOCATED] = 0
+    freed, reads = 0.0, blueprint.ops[op]
+    for i in range(reads.in_start, reads.in_end):
+        given = blueprint.inputs[i]
+        tensor = run.carried[given.edge]
+        if tensor == NONE:
+            if run.freed_on[given.producer] != device:
+                run.freed_on[given.producer] = device
+                freed += blueprint.outputs[given.producer].made_bytes
+        elif run.freed_on[tensor] != device:
+            run.freed_on[tensor] = device
+            freed += blueprint.outputs[run.tasks[tensor].output].occupied_bytes
+    if run.freed_on[op] != device:
+        run.freed_on[op] = device
+        freed += blueprint.outputs[op].made_bytes
+    return freed

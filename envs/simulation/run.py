@@ -1,4 +1,4 @@
-"""The state of one run of the engine: its tasks, its resources, its events, and the tensors that are held."""
+"""The state of one run of the engine: its tasks, its resources, and its events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from envs.simulation.blueprint import NONE, Blueprint, Indices, Records
 from graphs.op_graph import Floats
 
-TASKS, TENSORS, STARTING, ALLOCATED, COPIES, CONTENDED = 0, 1, 2, 3, 4, 5  # counters
+TASKS, STARTING, COPIES, CONTENDED, ENDED, MOMENTS = 0, 1, 2, 3, 4, 5  # counters
 
 TASK = np.dtype(
     [
@@ -24,7 +24,7 @@ TASK = np.dtype(
         ("next", np.uint32),  # in its list: a queue, the children of a task in a heap, or the ops that have ended
         ("child", np.uint32),  # the first one, in a heap
         ("arrivals", np.uint32),  # of a transfer, the first of the edges it serves
-        ("copies", np.uint32),  # of a transfer, the first of the copies it makes
+        ("before", np.uint32),  # of an op that takes time, the one before it on its device
     ],
     align=True,
 )
@@ -35,12 +35,10 @@ RESOURCE = np.dtype(
         ("last", np.uint32),  # of its queue: end of the list
         ("sent", np.uint32),  # of a device, the output that was sent to it last
         ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
-        ("copy", np.uint32),  # of a device, the latest copy there
-        ("allocated", np.bool_),  # of a device, whether something was at this instant
+        ("ran", np.uint32),  # of a device, its last op that takes time
+        ("moment", np.uint32),  # of a device, the latest
         ("since", np.float64),  # seconds at which it last was free, or is again; STARTED if what it runs can't give way
         ("may_idle", np.float64),  # of a device, seconds for which it may still be idle
-        ("held", np.float64),  # of a device, bytes now
-        ("peak", np.float64),  # of a device, largest bytes at any instant
     ],
     align=True,
 )
@@ -52,14 +50,13 @@ EVENT = np.dtype(
     align=True,
 )
 
-
-TENSOR = np.dtype(
+MOMENT = np.dtype(
     [
-        ("readers", np.uint32),  # it is held until this number of reads has ended
-        ("holder", np.uint32),  # of a copy, the device
-        ("source", np.uint32),  # of a copy, the transfer that makes it
-        ("next", np.uint32),  # of a copy, the next one that the same transfer makes
-    ]
+        ("seconds", np.float64),
+        ("task", np.uint32),
+        ("before", np.uint32),  # the one before it on its device
+    ],
+    align=True,
 )
 PENDING = np.dtype(
     [
@@ -73,18 +70,18 @@ PENDING = np.dtype(
 class Run(NamedTuple):
     """The state of one run, and afterwards its result."""
 
-    counters: Indices  # (6,) tasks and tensors so far; resources due and devices allocated on at this instant; copies
-    # in streams, and whether some contend for a channel
+    counters: Indices  # (6,) tasks so far; resources due at this instant; copies in streams, and whether some contend
+    # for a channel; tasks that have ended; moments at which memory changes
     tasks: Records  # (tasks,)
     resources: Records  # (resources,)
-    tensors: Records  # (tasks,)
     events: Records  # (4 x what may run at once,) ascending, in a window that moves to the right
     served: Indices  # (edges,) the next edge that the same transfer serves
-    read: Indices  # (edges,) the tensor that each edge reads
+    carried: Indices  # (edges,) the transfer of what each data edge carries; NONE on one device
+    ended: Indices  # (tasks,) in this order, or in that of issue
+    moments: Records  # (2 tasks + 1,) at which the memory of a device changes, but for ops that take time
+    freed_on: Indices  # (tasks,) the device on which what each makes is known to be freed
     due: Indices  # (resources,) the resources that are DUE
-    allocated: Indices  # (devices,) where something was allocated at this instant
     seen: Indices  # (devices,) scratch
-    held: Floats  # (devices,) bytes of weights
     pending: Records  # (devices,) where messages hold devices
     may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
     order: Indices  # (ops,) in which a host issues them; this and what follows is empty without a host
@@ -101,8 +98,8 @@ class Run(NamedTuple):
     latest: Indices  # (devices,) scratch
     sorted_by: Floats  # (ops,) the priorities that `order` follows
     owed: Floats  # (devices,) seconds of the thread for messages since its last op
-    carried: Indices  # (edges,) the copy that each reads; this and what follows only where devices are streams
-    heads: Indices  # (resources,) the first in the stream of each that is one
+    heads: Indices  # (resources,) the first in the stream of each that is one; this and what follows only where devices
+    # are streams
     following: Indices  # (2 tasks,) what comes next in the stream
     step: Floats  # (1,) seconds at which the last op ends of those in streams so far; infinite if the run is given up
 
@@ -125,15 +122,15 @@ class Run(NamedTuple):
             return np.zeros(size, np.uint32)
 
         run = cls(
-            indices(6), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
-            np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
-            indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
+            indices(6), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(4 * at_once, EVENT),
+            indices(len(blueprint.edges)), indices(len(blueprint.edges)), indices(tasks),
+            np.zeros(2 * tasks + 1, MOMENT), indices(tasks), indices(resources), indices(devices),
+            np.zeros(devices, PENDING),
             np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
             np.zeros(threads), np.zeros(processed), indices(processed), indices(processed),
             indices(threads if processed else 0), np.full(processed, np.nan), np.zeros(threads),
-            indices(len(blueprint.edges) if streamed else 0), indices(resources if streamed else 0),
-            indices(2 * streamed), np.zeros(1),
+            indices(resources if streamed else 0), indices(2 * streamed), np.zeros(1),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

@@ -19,7 +19,7 @@ from envs.plans.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
 from envs.simulation.engine import time_placements
 from envs.simulation.ordered import time_plans
-from envs.simulation.run import TENSORS, Run
+from envs.simulation.run import Run
 from envs.timelines.timeline import Timeline, Transfers
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
@@ -216,15 +216,19 @@ class Simulator:
 
     def _transfers(self, run: Run, per_op: Ints) -> Transfers:
         """The copies of a run, in the order in which they arrived."""
-        copies = run.tensors[len(per_op) : run.counters[TENSORS]]
-        tasks = run.tasks[copies["source"]]
+        given = self._blueprint.inputs
+        consumer = self._blueprint.edges["consumer"][given["edge"]]
+        moved = per_op[given["producer"]] != per_op[consumer]
+        arrivals = np.stack([run.carried[given["edge"][moved]], per_op[consumer[moved]]], axis=1)
+        index, destination = np.unique(arrivals, axis=0).T
+        tasks = run.tasks[index]
         finish = tasks["start"] + tasks["seconds"]
-        order = np.lexsort((tasks["output"], copies["holder"], tasks["op"], finish))
-        start, finish = tasks["start"][order], finish[order]
-        producer, destination = tasks["op"][order].astype(np.int64), copies["holder"][order].astype(np.int64)
-        output, source = tasks["output"][order].astype(np.int64), per_op[producer]
+        order = np.lexsort((tasks["output"], destination, tasks["op"], finish))
+        tasks, destination = tasks[order], destination[order]
+        producer, output = tasks["op"].astype(np.int64), tasks["output"].astype(np.int64)
+        source = per_op[producer]
         channel = self.problem.cluster.channel[source, destination]
-        return Transfers(producer, output, source, destination, channel, start, finish)
+        return Transfers(producer, output, source, destination, channel, tasks["start"].copy(), finish[order])
 
     def checked(self, placements: Placements) -> Indices:
         """(plans, units) placements as they are timed. Raises InputError for another shape, or unknown devices."""

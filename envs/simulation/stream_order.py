@@ -8,8 +8,9 @@ side stream.
 
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
+from envs.simulation.memory import end_of
 from envs.simulation.run import CONTENDED, COPIES, TASKS, Run
-from envs.simulation.stream_times import end_of, second_stream, time_copy, time_op
+from envs.simulation.stream_times import second_stream, time_copy, time_op
 
 _ENDS = 2  # what a copy waits for in addition to what it carries: two streams, at which it was issued
 
@@ -80,7 +81,7 @@ def _add_copy(blueprint: Blueprint, run: Run, op: Index, edge: Index) -> None:
     task.op = op
     task.destination = there
     task.seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
-    task.arrivals = task.copies = NONE
+    task.arrivals = NONE
     task.ready = 0.0
     carried = 0
     for i in range(blueprint.carrier_start[output], blueprint.carrier_start[output + 1]):

@@ -10,14 +10,16 @@ lower bounds from there on, which may be enough to give the run up; otherwise th
 
 import numpy as np
 
-from envs.simulation.blueprint import NONE, Blueprint, Index, Record
+from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
-from envs.simulation.run import CONTENDED, Run
+from envs.simulation.memory import end_of, note_end
+from envs.simulation.run import CONTENDED, ENDED, Run
 
 
 @subroutine
 def forget_times(run: Run) -> None:
     """The engine is to time it all again."""
+    run.counters[ENDED] = 0
     for index in range(len(run.resources)):
         resource = run.resources[index]
         resource.transfer = NONE
@@ -26,15 +28,10 @@ def forget_times(run: Run) -> None:
 
 
 @inlined
-def end_of(task: Record) -> float:
-    """When a task ends that has been timed, in seconds."""
-    return float(task.start + task.seconds)
-
-
-@inlined
 def time_op(blueprint: Blueprint, run: Run, op: Index, ready: float) -> None:
     """Time an op whose inputs are there at a time; the step is infinite if its device was idle for too long."""
     task = run.tasks[op]
+    note_end(run, op)
     task.start = ready
     if task.seconds > 0.0:
         device = run.resources[task.destination]
@@ -86,6 +83,7 @@ def time_copy(blueprint: Blueprint, run: Run, index: Index) -> None:
         channel.transfer = index
         task.ready = arrival
         channel.since = end_of(task) + blueprint.servers[where].hold
+    note_end(run, index)
     end_copy(run, second, end_of(task))
     if blueprint.side == NONE:
         end_copy(run, here, end_of(task))
@@ -100,6 +98,6 @@ def end_copy(run: Run, stream: Index, end: float) -> None:
 
 
 @inlined
-def is_timed(run: Run, memory: bool) -> bool:
-    """Whether all is known that is asked of a run that has been issued."""
-    return bool(run.step[0] == np.inf or not (memory or run.counters[CONTENDED]))
+def is_timed(run: Run) -> bool:
+    """Whether a run that has been issued needs no event loop."""
+    return bool(run.step[0] == np.inf or not run.counters[CONTENDED])

@@ -23,7 +23,6 @@ An op that takes no time is in no stream: it ends as soon as what it reads is th
 from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.due import HELD, IDLE, make_due, make_ready
-from envs.simulation.memory import add_copy, allocate
 from envs.simulation.queues import push_event, push_last
 from envs.simulation.run import STARTING, Run
 from envs.simulation.stream_times import end_copy, forget_times, second_stream
@@ -39,7 +38,7 @@ def begin_streams(run: Run) -> None:
 
 
 @subroutine
-def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail: int, memory: bool) -> tuple[int, int]:
+def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail: int) -> tuple[int, int]:
     """Let each stream that is due begin its next entry, or wait. Returns the new window of events.
 
     Its end is negative if a device was idle for longer than it may be.
@@ -47,7 +46,7 @@ def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail
     for i in range(run.counters[STARTING]):
         here = run.due[i]
         if is_stream(blueprint, here):
-            head, tail = _continue(blueprint, run, here, now, head, tail, memory)
+            head, tail = _continue(blueprint, run, here, now, head, tail)
             if tail < 0:
                 break
     return head, tail
@@ -60,9 +59,7 @@ def is_stream(blueprint: Blueprint, where: Index) -> bool:
 
 
 @subroutine
-def _continue(
-    blueprint: Blueprint, run: Run, here: int, now: float, head: int, tail: int, memory: bool
-) -> tuple[int, int]:
+def _continue(blueprint: Blueprint, run: Run, here: int, now: float, head: int, tail: int) -> tuple[int, int]:
     """Let a stream begin its next entry, or wait. Returns the new window of events, as `start_in_streams`."""
     resource = run.resources[here]
     resource.running = IDLE
@@ -84,27 +81,12 @@ def _continue(
             resource.may_idle -= now - resource.since
             if resource.may_idle < 0.0:
                 return head, -1
-            if memory:
-                allocate(blueprint, run, index, here)
             head, tail = push_event(run.events, head, tail, now + run.tasks[index].seconds, here)
         else:
             if blueprint.side == NONE or here >= blueprint.side:  # else it passes a mark
                 resource.running = HELD
             meet(blueprint, run, index, now)
     return head, tail
-
-
-@inlined
-def hand_over(blueprint: Blueprint, run: Run, op: Index, index: Index, now: float, memory: bool) -> int:
-    """An op has made what an edge gives to a copy. Returns the tensor there, where memory is followed."""
-    task, copy = run.tasks[index], 0
-    if memory:
-        if task.op == op and run.resources[task.destination].sent != index:  # once, though it may give several edges
-            run.resources[task.destination].sent = index
-            run.tensors[op].readers += 1
-        copy = add_copy(run, index, task.destination) if task.copies == NONE else int(task.copies)
-    meet(blueprint, run, int(index), now)
-    return copy
 
 
 @subroutine
