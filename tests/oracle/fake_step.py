@@ -47,7 +47,7 @@ class Held:
     steps: list[tuple[str, int]] = field(default_factory=list)  # of each operation what is alive after it
 
 
-class _Storages(TorchDispatchMode):
+class Storages(TorchDispatchMode):
     """Follows the storages of all tensors that operations return."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ def held_by_step(
     `by_values` the example's own tensors are used, for a model whose sizes depend on their values.
     """
     example = example_of(model) if isinstance(model, str) else model
-    storages = _Storages()
+    storages = Storages()
     mode = nullcontext() if by_values else FakeTensorMode(allow_non_fake_inputs=True)
     with mode, _native_dropout(), example.importing():
         module, args, kwargs = (example.module, example.args, example.kwargs) if by_values else _fake(example)

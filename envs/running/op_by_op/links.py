@@ -17,6 +17,10 @@ Pair = tuple[int, int]  # source and destination
 class Work(Protocol):
     """A message on its way."""
 
+    def is_completed(self) -> bool:
+        """Whether it has arrived, of a GPU; on processors whether somebody has waited for it."""
+        ...
+
     def wait(self) -> object:
         """Return when it has arrived or, on a GPU, when what follows on its stream waits for that."""
         ...

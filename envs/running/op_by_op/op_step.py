@@ -26,6 +26,7 @@ from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import Mark, mark, read
 from envs.running.given_inputs import GivenInputs
+from envs.running.op_by_op.departures import Departures
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.links import Links, Work
 from envs.running.op_by_op.op_tasks import OpTask, Tasks, TensorMessage
@@ -87,6 +88,7 @@ class OpStep:
         self._given = GivenInputs(program, self._made.inputs)
         _ask_in_order(self._made.tasks, {op: number for number, op in enumerate(order)})
         self._links = Links(rank, [(sent.source, sent.destination) for sent in self.messages])
+        self._departures = Departures(device)
         self._ops: list[tuple[int, Mark, Mark]] = []  # when each ran in this step
         self._moved: list[tuple[TensorMessage, Mark, Mark]] = []  # when each message was sent, or had arrived
 
@@ -96,9 +98,10 @@ class OpStep:
     def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step; see `RunningStep`."""
         self._take(inputs)
-        slots, sent = self._slots, list[tuple[Work, Tensor]]()
+        slots = self._slots
         coming = dict[int, tuple[Work, Tensor]]()
         for task in self._made.tasks:
+            self._departures.release()
             for parcel in task.asks:
                 coming[parcel.tag] = self._ask(parcel)
             for parcel in task.arrivals:
@@ -108,20 +111,19 @@ class OpStep:
             task.compute(slots)
             self._ops.append((task.op, start, mark(self._device)))
             for parcel in task.departures:
-                sent.append(self._send(parcel))
+                self._send(parcel)
             for slot in task.frees:
                 slots[slot] = None
         arrivals = [parcel for parcel in self._made.at_end if parcel.sent.destination == self._rank]
         for parcel in self._made.at_end:
             if parcel.sent.source == self._rank:
-                sent.append(self._send(parcel))
+                self._send(parcel)
             else:
                 coming[parcel.tag] = self._ask(parcel)
         for parcel in arrivals:
             self._arrive(parcel, coming.pop(parcel.tag))
         ACTIVITY.note("others to receive what it has sent", waits=True, after=mark(self._device))
-        for work, _ in sent:
-            work.wait()
+        self._departures.wait()
         ACTIVITY.note("the end of a step", after=mark(self._device))
         self._note(record)
         for old, new in self._made.renewed:
@@ -161,8 +163,8 @@ class OpStep:
             is_weight = sent_tensor.of is TensorOf.WEIGHT
             self._slots[slot] = tensor.detach().requires_grad_() if is_weight else tensor
 
-    def _send(self, parcel: TensorMessage) -> tuple[Work, Tensor]:
-        """Begin to send a message, whose buffer must not change until that is done."""
+    def _send(self, parcel: TensorMessage) -> None:
+        """Begin to send a message."""
         self._moved.append((parcel, mark(self._device), math.nan))
         tensors = list[Tensor]()
         for sent_tensor, slot in zip(parcel.sent.tensors, parcel.slots, strict=True):
@@ -173,7 +175,7 @@ class OpStep:
                 )
             tensors.append(tensor)
         buffer = self._packed[parcel.tag].packed(tensors)
-        return self._links.send(buffer, parcel.sent.destination, parcel.tag), buffer
+        self._departures.add(self._links.send(buffer, parcel.sent.destination, parcel.tag), buffer)
 
     def _note(self, record: StepRecord | None) -> None:
         """Record when what ran and was sent, but for buffers, which are not simulated."""
