@@ -97,7 +97,9 @@ class Collectives:
 # four sums. Of models that are run by a plan: on a processor where an op of calibration's small models takes 7 us, one
 # that is placed takes 5.8 more, and a deferred gradient, two nodes of Python's in place of one of PyTorch's, 19 in
 # either pass; these times 2.4, too: on the machine of `eager` (same file) calls of an earlier version, Python alone,
-# took 2.1 to 3.7 times as long as on that processor.
+# took 2.1 to 3.7 times as long as on that processor. `graphs` is of one thread that launches CUDA graphs of captured
+# ops (`envs.replay`), whose kernels cost what those of `compiled` do: each end of a message ends or begins a graph, so
+# that it costs a launch more, of 10 us; and a weight's gradient is copied out of the memory of graphs, for 5 us.
 HOSTS = {
     host.name: host
     for host in (
@@ -105,6 +107,7 @@ HOSTS = {
         Host(68e-6, 81e-6, 5e-6, 30e-6, waits=True, fetch=1.1e-3, apart=100e-6, name="megatron"),
         Host(0.5e-6, 0.5e-6, 0.5e-6, 0.5e-6, name="compiled"),
         Host(66e-6, 85e-6, 5e-6, 15e-6, in_order=True, name="replayed"),
+        Host(0.5e-6, 0.5e-6, 10e-6, 25e-6, in_order=True, name="graphs"),
     )
 }
 

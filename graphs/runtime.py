@@ -10,8 +10,8 @@ A runtime is named by a spec, `run:host=30us`: one of `RUNTIMES`, and what it ha
   until a device has nothing else to do. With `copies=barrier` a copy occupies both of its ends, as `Tensor.to` has it,
   and with `defer=false` gradients are computed as autograd has them.
 - `run` is `placelab run`: a process for each device runs its ops in the plan's order.
-- `replay` is that loop with training steps that are replayed in the plan's order (`envs.replay`): one thread calls the
-  captured ops, and copies have side streams.
+- `replay` is that loop with training steps that are replayed in the plan's order (`envs.replay`): one thread launches
+  CUDA graphs of captured ops, and copies have side streams. With `graphs=false` it calls the ops one by one.
 - `torch-pipelining` and `megatron` are torch.distributed.pipelining and Megatron-LM: a process for each device runs
   PyTorch's order, and what a stage's pass makes for other stages is sent when all of the pass has ended. Replicas of
   Megatron-LM sum up all gradients of a stage together, after its last backward pass; with `overlap=true` they do as
@@ -60,6 +60,7 @@ class Runtime:
     copies: Literal["barrier", "side"] = "barrier"  # they occupy the devices at both ends, or streams of their own
     sends_at_end: bool = False  # what a pass makes for other stages is sent when all of the pass has ended
     replays: bool = False  # one thread calls the ops of a captured step in the plan's order
+    graphs: bool = False  # it launches CUDA graphs of them instead; only where steps are replayed
     overlap: bool = True  # replicas sum up gradients bucket by bucket during the backward pass, and not all at its end
 
     @property
@@ -125,12 +126,17 @@ def _runtime(kind: str, knobs: Mapping[str, str | Extension[Any]]) -> Runtime:
     if kind not in RUNTIMES:
         raise InputError(by_name.unknown("runtime", kind, RUNTIMES))
     base, values = RUNTIMES[kind], dict[str, Any]()
-    known = (*_KNOBS, *(_OF_STREAMS if base.streams else ()), *(() if base.overlap else _OF_SUMS))
+    known = (
+        *_KNOBS, *(_OF_STREAMS if base.streams else ()), *(() if base.overlap else _OF_SUMS),
+        *(_OF_REPLAYS if base.replays else ()),
+    )  # fmt: skip
     for knob, text in knobs.items():
         if knob not in known:
             raise InputError(f"{by_name.spec_of(kind, knobs)!r}: {by_name.unknown('knob', knob, known)}")
         values[knob] = _value(base, knob, text)
     changed = {knob: knobs[knob] for knob, value in values.items() if value != getattr(base, knob)}
+    if base.graphs and not values.get("graphs", True):
+        values.setdefault("host", HOSTS["replayed"])
     if "order" in changed:
         changed["order"] = str(values["order"])
     return replace(base, name=by_name.spec_of(kind, changed), **values)
@@ -178,7 +184,7 @@ RUNTIMES = {
             sends_at_end=True,
         ),
         Runtime("run", host=_PROCESSES, all_reduce="nccl"),
-        Runtime("replay", host=HOSTS["replayed"], all_reduce="nccl", replays=True),
+        Runtime("replay", host=HOSTS["graphs"], all_reduce="nccl", replays=True, graphs=True),
         Runtime("torch-pipelining", PROGRAM, _PROCESSES, all_reduce="nccl", sends_at_end=True),
         Runtime(
             "megatron",
@@ -193,8 +199,10 @@ RUNTIMES = {
 _KNOBS = ("order", "host")
 _OF_STREAMS = ("defer", "copies")
 _OF_SUMS = ("overlap",)
+_OF_REPLAYS = ("graphs",)
 _WHETHER = {
     "defer": "gradients of weights wait or do not",
     "overlap": "gradients are summed up during the backward pass or after it",
+    "graphs": "ops are launched as CUDA graphs or called one by one",
 }
-_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS, *_OF_SUMS))})=)")
+_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS, *_OF_SUMS, *_OF_REPLAYS))})=)")

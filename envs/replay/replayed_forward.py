@@ -21,7 +21,8 @@ from torch.autograd import Function
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from envs.placed_models.copies import Copier
-from envs.replay.replayed_step import ReplayedPass, ReplayedStep
+from envs.replay.replayed_pass import ReplayedPass
+from envs.replay.replayed_step import ReplayedStep
 from envs.running.captured_program import CapturedProgram
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import Example

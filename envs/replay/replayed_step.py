@@ -10,63 +10,35 @@ copied as soon as it is made, in side streams between accelerators, and waited f
     gpu:1                   b          d                        d reads a
 
 No op of the forward pass reads one of the backward pass, and each of the latter follows from the gradients of outputs.
-So a step has two halves, each in the plan's order, between which is the user's own loss.
+So a step has two halves, each in the plan's order, between which is the user's own loss. Ops are called one by one or,
+after the first steps, launched as CUDA graphs (`envs.replay.graphed_step`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from envs.placed_models.copies import Copier, CopyOf
 from envs.placed_models.side_streams import PendingCopy
+from envs.replay.cuda_graphs import StepGraphs, graphs_for
+from envs.replay.graphed_step import GraphedStep
+from envs.replay.ordered_ops import CopyMessage, OrderedOp
+from envs.replay.replayed_pass import ReplayedPass, Turn
 from envs.running.captured_program import CapturedProgram
 from envs.running.given_inputs import GivenInputs
-from envs.running.op_by_op import tape
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.op_step import step_order
 from envs.running.op_by_op.op_tasks import OpTask, Tasks
 from envs.running.op_by_op.sent_tensors import SentTensor, TensorOf, sent_tensors
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Call, Phase
+from graphs.op_graph import SPARSE, Call, Phase
 
 _COPY_OF = {TensorOf.RESULT: CopyOf.OUTPUT, TensorOf.GRADIENT: CopyOf.GRADIENT, TensorOf.SUM: CopyOf.GRADIENT}
-
-
-class CopyMessage(NamedTuple):
-    """Tensors that go to a place together."""
-
-    key: Hashable
-    slots: tuple[int, ...]  # of the source or, where it arrives, of the destination
-    destination: int
-    of: CopyOf
-    call: Call | None
-
-
-@dataclass
-class OrderedOp:
-    """An op in the order of a plan: what arrives before it is computed, and what is sent or freed after it."""
-
-    op: int
-    place: int
-    compute: tape.Compute
-    arrivals: list[CopyMessage]
-    departures: list[CopyMessage]
-    frees: list[int]
-
-
-@dataclass
-class ReplayedPass:
-    """What a forward pass has made, until its backward pass has run."""
-
-    slots: list[tape.Slots]  # of each place
-    coming: dict[Hashable, list[PendingCopy | Tensor | None]] = field(default_factory=dict)  # copies under way, by key
-    is_over: bool = False
 
 
 class ReplayedStep:
@@ -98,13 +70,14 @@ class ReplayedStep:
         of_op = {task.op: (place, task) for place, made in enumerate(self._made) for task in made.tasks}
         ops = {op: self._ordered(*of_op[op]) for op in order}
         self._fetched = self._fetches(ops, of_op)
-        is_forward = [graph.phase[op] == Phase.FORWARD for op in order]
-        self.forward_ops = [ops[op] for op, is_first in zip(order, is_forward, strict=True) if is_first]
-        self.backward_ops = [ops[op] for op in order if graph.phase[op] == Phase.BACKWARD]
+        self._ops_of = {phase: [ops[op] for op in order if graph.phase[op] == phase]
+                        for phase in (Phase.FORWARD, Phase.BACKWARD)}  # fmt: skip
         self.given = GivenInputs(program, {leaf for made in self._made for leaf in made.inputs})
         self._changed = {name for made in self._made for name in made.changed}
         self._gradients = {name: (place, slot) for place, made in enumerate(self._made)
                            for name, slot in made.owned.items()}  # fmt: skip
+        graphs = graphs_for(devices) if laid.problem.runtime.graphs else None
+        self._graphed = None if graphs is None else self._graphed_step(graphs)
 
     @property
     def trained(self) -> Sequence[str]:
@@ -118,22 +91,21 @@ class ReplayedStep:
         self, weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Mapping[int, Tensor]
     ) -> ReplayedPass:
         """The forward pass; buffers are changed as the model changes them. Inputs are by leaf (`GivenInputs`)."""
-        run = ReplayedPass([list(first) for first in self._first])
+        run = self._begin(weights)
         for place, made in enumerate(self._made):
-            slots = run.slots[place]
             for leaf, slot in made.inputs.items():
-                slots[slot] = self._local(inputs[leaf].detach(), place)
+                run.put(place, slot, self._local(inputs[leaf].detach(), place))
             for name, slot in made.buffers.items():
                 own = self._local(buffers[name].detach(), place)
-                slots[slot] = own.clone() if name in self._changed else own  # it may be read in the backward pass
+                run.put(place, slot, own.clone() if name in self._changed else own)  # the backward pass may read it
             for name, slot in made.weights.items():
                 if self._homes[name] == place:
-                    slots[slot] = weights[name].detach().requires_grad_(name in self._ops.trained)
+                    run.slots[place][slot] = weights[name].detach().requires_grad_(name in self._ops.trained)
         for name, place, slot in self._fetched:
             run.coming[place, slot] = [
                 self._sent(weights[name].detach(), self._homes[name], place, CopyOf.WEIGHT, None)
             ]
-        self._call(self.forward_ops, run)
+        self._call(run.turns[Phase.FORWARD], run)
         for place, made in enumerate(self._made):
             new = dict(made.renewed)
             for name in made.changed:
@@ -145,39 +117,53 @@ class ReplayedStep:
         """What the model returns, as the forward pass has made it."""
         made = {output: run.slots[place][slot] for place, each in enumerate(self._made)
                 for output, slot in each.outputs.items()}  # fmt: skip
-        return [made[position] for position in sorted(made)]
+        return [run.returned(made[position]) for position in sorted(made)]
 
     @torch.enable_grad()
     def backward(self, run: ReplayedPass, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """The gradients of `trained` from those of all outputs, after which nothing is left of the pass."""
+        """The gradients of `trained` from those of all outputs, after which nothing is left of the pass.
+
+        Raises InputError if its CUDA graphs are of a loss of other outputs.
+        """
+        run.check(gradients)
         for place, each in enumerate(self._made):
             for output, slot in each.given.items():
-                run.slots[place][slot] = gradients[output]
-        self._call(self.backward_ops, run)
+                run.put(place, slot, gradients[output])
+        self._call(run.turns[Phase.BACKWARD], run)
         found = list[Tensor | None]()
         for name, (place, slot) in self._gradients.items():
             gradient, home = run.slots[place][slot], self._homes[name]
-            is_elsewhere = gradient is not None and home != place
-            found.append(self._copier.moved(gradient, place, home, CopyOf.GRADIENT, None) if is_elsewhere else gradient)
-        run.slots.clear()
-        run.is_over = True
+            if gradient is not None and home != place:
+                gradient = self._copier.moved(gradient, place, home, CopyOf.GRADIENT, None)
+            elif gradient is not None:
+                gradient = run.returned(gradient)
+            found.append(gradient)
+        run.end()
         self._copier.settle_all()
         return found
 
-    def _call(self, ops: Sequence[OrderedOp], run: ReplayedPass) -> None:
-        for turn in ops:
-            slots = run.slots[turn.place]
-            for parcel in turn.arrivals:
-                for slot, copied in zip(parcel.slots, run.coming.pop(parcel.key), strict=True):
-                    slots[slot] = self._received(copied, parcel)
-            turn.compute(slots)
-            for parcel in turn.departures:
-                run.coming[parcel.key] = [
-                    self._sent(slots[slot], turn.place, parcel.destination, parcel.of, parcel.call)
-                    for slot in parcel.slots
-                ]
-            for slot in turn.frees:
-                slots[slot] = None
+    def _call(self, turns: Sequence[Turn], run: ReplayedPass) -> None:
+        try:
+            for turn in turns:
+                self._call_turn(turn, run)
+        except BaseException:
+            run.fail()
+            raise
+
+    def _call_turn(self, turn: Turn, run: ReplayedPass) -> None:
+        slots = run.slots[turn.place]
+        for parcel in turn.arrivals:
+            for slot, copied in zip(parcel.slots, run.coming.pop(parcel.key), strict=True):
+                run.put(turn.place, slot, self._received(copied))
+                if parcel.key in self._trained_copies:
+                    slots[slot].requires_grad_()
+        run.compute(turn)
+        for parcel in turn.departures:
+            run.coming[parcel.key] = [
+                self._sent(slots[slot], turn.place, parcel.destination, parcel.of, parcel.call) for slot in parcel.slots
+            ]
+        for slot in turn.frees:
+            slots[slot] = None
 
     # ---- copies ----------------------------------------------------------------------------------------------
 
@@ -191,12 +177,10 @@ class ReplayedStep:
             return self._copier.sent(tensor, source, destination, of, call)
         return self._copier.moved(tensor, source, destination, of, call)
 
-    def _received(self, copied: PendingCopy | Tensor | None, parcel: CopyMessage) -> Tensor | None:
+    def _received(self, copied: PendingCopy | Tensor | None) -> Tensor | None:
         side = self._copier.side
         there = side.receive(copied) if side is not None and isinstance(copied, PendingCopy) else copied
         assert not isinstance(there, PendingCopy)
-        if parcel.of is CopyOf.WEIGHT and there is not None:
-            there.requires_grad_(parcel.key in self._trained_copies)
         return there
 
     def _local(self, given: Tensor, place: int) -> Tensor:
@@ -205,6 +189,24 @@ class ReplayedStep:
         if places.has(given, place):
             return given
         return self._copier.moved(given, places.of(given.device), place, CopyOf.GIVEN, None)
+
+    # ---- CUDA graphs -----------------------------------------------------------------------------------------
+
+    def _begin(self, weights: Mapping[str, Tensor]) -> ReplayedPass:
+        if self._graphed is not None:
+            return self._graphed.begin([*weights.values()])
+        return ReplayedPass([list(first) for first in self._first], self._ops_of)
+
+    def _graphed_step(self, graphs: StepGraphs) -> GraphedStep:
+        graph, parts = self._ops.graph, self._program.parts
+        called = {op for op, part in enumerate(parts) if part.own_calls}  # Python code of the user's
+        sparse = [op for op, kind in enumerate(graph.kinds) if kind.endswith(SPARSE)]
+        called.update(graph.mirror[sparse].tolist())
+        at_end = {
+            (place, slot) for place, made in enumerate(self._made)
+            for slot in (*made.outputs.values(), *made.owned.values(), *(new for _, new in made.renewed))
+        }  # fmt: skip
+        return GraphedStep(graphs, self._ops_of, self._first, at_end, called, graph.names)
 
     # ---- the list of calls -----------------------------------------------------------------------------------
 
@@ -215,7 +217,11 @@ class ReplayedStep:
             return CopyMessage(message.tag, message.slots, message.sent.destination, of, call)
 
         arrivals, departures = [*map(parcel, task.arrivals)], [*map(parcel, task.departures)]
-        return OrderedOp(task.op, place, task.compute, arrivals, departures, task.frees)
+        mirror = int(self._ops.graph.mirror[task.op])
+        forward = task.op if mirror < 0 else mirror
+        return OrderedOp(
+            task.op, forward, place, task.compute, arrivals, departures, task.reads, task.makes, task.frees
+        )  # fmt: skip
 
     def _fetches(
         self, ops: Mapping[int, OrderedOp], of_op: Mapping[int, tuple[int, OpTask]]

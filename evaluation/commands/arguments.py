@@ -124,6 +124,7 @@ class LoopOptions(TypedDict, total=False):
     defer_weight_gradients: bool | None
     side_streams: bool | None
     replay: tuple[Any, ...] | Mapping[str, Any] | None
+    cuda_graphs: bool | None
 
 
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
@@ -158,7 +159,7 @@ DEFAULTS: dict[str, object] = {
     "order": AUTO, "runtime": AUTO, "host": AUTO, "reserve": AUTO, "objective": "step-time", "micro_batches": None,
     "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None, "plans": None, "data": "",
     "seed": 0, "limit": 600, "chart": None, "trace": None, "device": "cpu", "defer_weight_gradients": None,
-    "side_streams": None, "replay": None,
+    "side_streams": None, "replay": None, "cuda_graphs": None,
 }  # fmt: skip
 
 

@@ -66,6 +66,8 @@ def parallelize(
         replay: example inputs, positional ones as a tuple or those by keyword as a dict: training steps are captured
             once, with these, and replayed in the plan's order, with copies in side streams. Every batch has their
             sizes. In `eval()` and `no_grad` the model's own code runs.
+        cuda_graphs: on NVIDIA's and AMD's GPUs a replayed step launches CUDA graphs, which keep their memory between
+            steps; otherwise its ops are called one by one. As the plan was made for, unless it is given.
         allow_code: run code that a plan file names as `FILE.py:function`, and print what runs, as `simulate` does.
 
     Raises InputError for a plan that is no op placement, for one of another model, for devices that it cannot use, and
@@ -78,14 +80,10 @@ def parallelize(
     with code_allowed() if allow_code else nullcontext():
         made, decided = _given(plan, graph, cluster, batch)
     replay, defers, aside = options["replay"], options["defer_weight_gradients"], options["side_streams"]
-    if replay is not None and (defers is not None or aside is not None):
-        raise InputError(
-            "a replayed step keeps the plan's order, with copies in side streams; leave out `defer_weight_gradients` "
-            "and `side_streams`"
-        )
+    _check_loop(options)
     problem = in_loop(made, defer=defers, aside=replay is not None or aside)
     problem, rounded, moved = on_calls(problem, decided, model)
-    replayed = None if replay is None else _replayed(model, replay, made, decided)
+    replayed = None if replay is None else _replayed(model, replay, options["cuda_graphs"], made, decided)
     run = run_by_plan(model, problem, rounded, devices, replayed=replayed)
     ran = problem if replayed is None else replayed.problem
     if made.runtime != ran.runtime:
@@ -93,6 +91,19 @@ def parallelize(
     if moved and replayed is None:
         report_moves(problem, decided, rounded, moved)
     return run
+
+
+def _check_loop(options: LoopOptions) -> None:
+    """Raise InputError for options of a loop that has no use for them."""
+    if options["replay"] is None and options["cuda_graphs"] is not None:
+        raise InputError(
+            "CUDA graphs are of a replayed step; give example inputs as `replay`, or leave out `cuda_graphs`"
+        )
+    if options["replay"] is not None and (options["defer_weight_gradients"], options["side_streams"]) != (None, None):
+        raise InputError(
+            "a replayed step keeps the plan's order, with copies in side streams; leave out `defer_weight_gradients` "
+            "and `side_streams`"
+        )
 
 
 def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int | None) -> tuple[Problem, Plan]:
@@ -125,7 +136,7 @@ def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int 
 
 
 def _replayed(
-    model: nn.Module, inputs: tuple[Any, ...] | Mapping[str, Any], made: Problem, plan: Plan
+    model: nn.Module, inputs: tuple[Any, ...] | Mapping[str, Any], graphs: bool | None, made: Problem, plan: Plan
 ) -> ReplayedForward:
     """The model's training step, by a plan that was made for replaying it, or for another way of running it."""
     from envs.replay.replayed_forward import ReplayedForward
@@ -134,6 +145,8 @@ def _replayed(
     from graphs.runtime import runtime_of
 
     runtime = made.runtime if made.runtime.replays else runtime_of("replay")
+    if graphs is not None:
+        runtime = runtime.with_knobs(graphs=str(graphs).lower())
     example = given_example((model, inputs), "replay", name=type(model).__name__)
     return ReplayedForward(example, LaidOut.of(replace(made, runtime=runtime), plan))
 

@@ -21,7 +21,7 @@ import torch
 from envs.costs.timing import device_name
 from evaluation.gpu_check.card import Card, Row
 from evaluation.gpu_check.kernels import kernels, peaks
-from evaluation.gpu_check.moves import copies, one_card_twice, placements, processes
+from evaluation.gpu_check.moves import copies, one_card_twice, placements, processes, replay
 from evaluation.gpu_check.steps import host, kinds, steps
 from graphs.devices.catalogue import device as catalogue_device
 from graphs.foundation.errors import InputError
@@ -30,7 +30,7 @@ from graphs.foundation.files import write_whole
 PARTS: dict[str, tuple[Callable[[Card], Iterator[Row]], float]] = {  # each with its share of the time
     "peaks": (peaks, 0.02), "kernels": (kernels, 0.15), "steps": (steps, 0.2), "kinds": (kinds, 0.2),
     "host": (host, 0.08), "copies": (copies, 0.03), "placements": (placements, 0.17),
-    "one_card_twice": (one_card_twice, 0.05), "processes": (processes, 0.1),
+    "one_card_twice": (one_card_twice, 0.05), "replay": (replay, 0.05), "processes": (processes, 0.1),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from evaluation.commands.graph_verbs import place, profile
 from evaluation.commands.process_run import run
 from evaluation.commands.running import parallelize
 from evaluation.comparing.simulated_plan import SimulatedPlan
-from evaluation.gpu_check.card import SMALL, Card, CardTraining, Row
+from evaluation.gpu_check.card import SMALL, TINY, Card, CardTraining, Row
 from graphs.cluster import Cluster
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
@@ -122,6 +122,33 @@ def one_card_twice(card: Card) -> Iterator[Row]:
                 card.wait()
                 row[f"{name}_left_mib"] = (torch.accelerator.memory_allocated(card.device) - before) / 2**20
         yield row
+        card.free()
+
+
+def replay(card: Card) -> Iterator[Row]:
+    """Replayed steps on one device given twice, op by op and as CUDA graphs, and plain ones: losses and times.
+
+    Half of the ops are on each of the two places, or they take turns, with a copy for most of them.
+    """
+    ways = {"op by op": False, "CUDA graphs": True} if card.device.type == "cuda" else {"op by op": False}
+    for model, spec in TINY.items():
+        graph = load_graph(spec)
+        units = graph.units.tolist()
+        plans = {"half on each": [int(2 * unit >= graph.num_units) for unit in units], "turns": [u % 2 for u in units]}
+        trainings, rows = {"plain": CardTraining(spec, card.device)}, {"plain": Row(model=model, way="plain")}
+        for plan, devices in plans.items():
+            for way, graphs in ways.items():
+                training = trainings[f"{way}, {plan}"] = CardTraining(spec, card.device)
+                training.module = parallelize(
+                    training.module, Plan.of(devices), devices=[str(card.device)] * 2, graph=graph, cluster="p100x2",
+                    replay=training.args or training.kwargs, cuda_graphs=graphs,
+                )  # fmt: skip
+                differs = _difference(CardTraining(spec, card.device), training)
+                rows[f"{way}, {plan}"] = {"model": model, "way": f"{way}, {plan}", "loss_differs": differs}
+        hosts = card.host_seconds([each.step for each in trainings.values()])
+        for (way, each), seconds in zip(trainings.items(), hosts, strict=True):
+            measured = 1e3 * card.wall_seconds(each.step, 5)
+            yield rows[way] | {"host_us_per_op": 1e6 * seconds / len(graph), "measured_ms": measured}
         card.free()
 
 

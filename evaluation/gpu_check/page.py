@@ -25,6 +25,9 @@ ABOUT = {  # part -> what its table shows
     "`simulated` is the plan's step, `issued` the same in PyTorch's order. Losses are compared over five steps.",
     "one_card_twice": "`parallelize` on one device given twice, also with copies in side streams, and the plain model. "
     "`left` is what a step keeps.",
+    "replay": "Steps of such small models, replayed on one device given twice, op by op or as CUDA graphs, and plain. "
+    "Half of the ops are on each of the two, or they take turns. Losses are compared over five steps; `host` is what a "
+    "step takes the processor for each op of the graph.",
     "processes": "`placelab run`, with a process on each device or, by the runtime `parallelize`, in one process.",
 }
 

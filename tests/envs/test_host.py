@@ -218,7 +218,8 @@ def test_hosts_are_said_by_name_or_by_time() -> None:
     assert host_of("30us") == Host.uniform(30e-6)
     assert host_of("none") is None
     with pytest.raises(
-        InputError, match=r"host 'fast': expected eager, megatron, compiled, replayed, none, or the .* such as 30us"
+        InputError,
+        match=r"host 'fast': expected eager, megatron, compiled, replayed, graphs, none, or the .* such as 30us",
     ):
         host_of("fast")
     with pytest.raises(InputError, match=r"a host takes -1.0 seconds to issue an op \(forward\)"):

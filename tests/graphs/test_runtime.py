@@ -11,7 +11,7 @@ from envs.simulation.simulator import simulate
 from evaluation.commands.flag_values import OTHERS
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
-from graphs.host import host_of
+from graphs.host import HOSTS, host_of
 from graphs.problem import Problem
 from graphs.runtime import FIFO, IDEAL, LONGEST_PATH, PROGRAM, RUNTIMES, runtime_of
 from placers.data_parallel import DataParallel
@@ -95,3 +95,17 @@ def test_replicas_sum_up_as_the_runtime_does(runtime: str, cluster: str, kind: A
     }
     assert seconds["ring"] != seconds["nccl"]
     assert simulate(problem, plan).step_seconds == seconds[kind]
+
+
+def test_a_replayed_step_is_launched_as_graphs_or_called_op_by_op() -> None:
+    """The host says which of the two it is, unless one is named."""
+    assert runtime_of("replay").host == HOSTS["graphs"]
+    called = runtime_of("replay:graphs=false")
+    assert (called.graphs, called.host, called.name) == (False, HOSTS["replayed"], "replay:graphs=false")
+    assert runtime_of("replay").with_knobs(graphs="false") == called
+    assert called.with_knobs(graphs="true") == runtime_of("replay")
+    assert runtime_of("replay:graphs=false,host=none").host is None
+    with pytest.raises(InputError, match="graphs=maybe: ops are launched as CUDA graphs or called one by one"):
+        runtime_of("replay:graphs=maybe")
+    with pytest.raises(InputError, match="unknown knob 'graphs'"):
+        runtime_of("run:graphs=true")

@@ -118,7 +118,7 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        writes = _written(func, args, kwargs)
+        writes = written(func, args, kwargs)
         if func is torch.ops.aten.add.Tensor and is_sum_of_gradients(*args):
             writes = [args[0]] if _key(args[0]) not in map(_key, self.referred()) else []
         given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
@@ -205,7 +205,7 @@ def _key(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+def written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The arguments that an operation changes, as its schema says."""
     found = list[Tensor]()
     for position, argument in enumerate(function._schema.arguments):

@@ -245,12 +245,12 @@ def test_models_that_cannot_be_replayed_are_refused_before_the_first_step() -> N
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
-def faults_of(made: Replayed, recorder: Any) -> list[str]:
-    """What is out of order in two steps."""
+def faults_of(made: Replayed, recorder: Any, *, steps: int = 2) -> list[str]:
+    """What is out of order in some steps."""
     for name, weight in made.placed.named_parameters():
         recorder.lies(weight, made.homes[name])
     optimizer = torch.optim.SGD(made.placed.parameters(), 0.1, foreach=False)
-    for step in range(2):
+    for step in range(steps):
         with recorder:
             loss = made.loss(made.placed, step)
             optimizer.zero_grad()
