@@ -12,7 +12,7 @@ from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.transforms.batch import samples_of, scaled
 
-_KEPT = 8  # problems of shares: a search expands one problem again and again, into few different shares
+_KEPT = 64  # problems of shares: a search expands one problem again and again, into few different shares
 
 
 @lru_cache(_KEPT)

@@ -35,6 +35,7 @@ class Layers:
     weights: Floats  # bytes of gradients that replicas sum up
     held: Floats  # bytes of weights with their gradients and optimizer state
     kept: Floats  # bytes of outputs that wait for the backward pass
+    on_devices: Floats  # (2, layers + 1, devices) of the layers before each the seconds that are shared out, and others
 
     def __len__(self) -> int:
         return len(self.forward)
@@ -53,8 +54,9 @@ class Layers:
         """
         graph, units = problem.graph, problem.units
         position = pipeline_positions(problem, units.first_op if rank is None or not len(rank) else rank)
-        used = list(devices or range(len(problem.cluster)))
-        seconds, fixed = (each.mean(axis=1) for each in seconds_of_shares(problem, used))
+        every = list(range(len(problem.cluster)))
+        on_devices = seconds_of_shares(problem, every)
+        seconds, fixed = (each[:, list(devices or every)].mean(axis=1) for each in on_devices)
         sent, returned = _across(problem, position)
         work = np.bincount(position, units.summed(seconds + fixed)).astype(np.float64)
         layer = _joined(work, sent + returned, most)  # of each position
@@ -79,6 +81,12 @@ class Layers:
             of_units(units.weight_bytes(weight_gradient_bytes(graph))) if graph.is_training else np.zeros(count),
             of_units(held),
             of_units(np.maximum(HeldMemory.of(problem).per_unit - held, 0.0)),
+            np.array(
+                [
+                    [sums_before(per_layer(each[:, one], Phase.FORWARD, Phase.BACKWARD)) for one in every]
+                    for each in on_devices
+                ]
+            ).transpose(0, 2, 1),
         )
 
 

@@ -3,7 +3,8 @@
     layers    0 1 2 | 3 4 5 6 | 7          stages   LayerStage(0, 3, (0,)), LayerStage(3, 7, (1, 2)), ...
     devices     0       1, 2    3                   two replicas of the second stage divide its micro-batches
 
-One stage on all devices is data parallelism, and one stage on one device computes everything there. A replica may be
+Replicas on unequal devices have shares by speed. One stage on all devices is data parallelism, and one stage on one
+device computes everything there. A replica may be
 several shards, which divide the ops of the stage (tensor parallelism), as devices follow one another:
 
     LayerStage(3, 7, (0, 1, 2, 3, 4, 5, 6, 7), shards=4)     replicas (0, 1, 2, 3) and (4, 5, 6, 7) of four shards each
@@ -16,14 +17,24 @@ from typing import Any, Protocol
 import numpy as np
 
 from envs.pipelines.layers import Layers
+from envs.pipelines.shares_by_speed import shares_by_speed
 from envs.plans.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, WHOLE_BATCH, PassOrderDescriptor, Schedule, Sharing, pass_order_of
+from envs.plans.schedule import (
+    AS_READY,
+    WHOLE_BATCH,
+    PassOrderDescriptor,
+    Schedule,
+    Shares,
+    Sharing,
+    pass_order_of,
+)
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
+PARTS = 32  # of a micro-batch at most, which unequal replicas share: each further share is costed anew; ours
 ONE_F_ONE_B = pass_order_of("early_backward_a")  # DAPPLE's first: as many micro-batches in flight as stages follow
 
 
@@ -50,6 +61,20 @@ class LayerStage:
     def axes(self) -> tuple[int, ...]:
         """The axes of its mesh: those of the replicas, then those of their shards."""
         return (*prime_factors(self.replicas), *prime_factors(self.shards))
+
+
+def _by_speed(layers: Layers, stage: LayerStage, samples: int) -> Shares:
+    """How many parts of so many samples, or of 0 if that is not known, each replica of an undivided stage takes."""
+    devices = list(stage.devices)
+    if len(devices) == 1 or max(devices) >= layers.on_devices.shape[2]:  # which is refused by `Plan.check`
+        return ()
+    shared, fixed = (layers.on_devices[:, stage.end] - layers.on_devices[:, stage.first])[:, devices]
+    if (shared == shared[0]).all() and (fixed == fixed[0]).all():
+        return ()
+    parts = max((each for each in range(1, min(samples, PARTS) + 1) if samples % each == 0), default=PARTS)
+    if parts < len(devices):
+        return ()
+    return shares_by_speed(shared / parts, fixed, parts)
 
 
 class StageSplits(Protocol):
@@ -90,9 +115,9 @@ class LayerPipeline:
         devices = tuple(self.stages[number].devices for number in stage)
         mesh, split = self.mesh, self._split(stage, splits)
         if len(self.stages) == 1 and self.micro_batches == 1 and not self.recompute:
-            schedule = replace(WHOLE_BATCH, sharing=self.sharing, order=AS_READY)
+            schedule = replace(WHOLE_BATCH, sharing=self.sharing, order=AS_READY, shares=self.shares(problem, layers))
         else:
-            schedule = self.schedule(tuple(stage))
+            schedule = self.schedule(problem, layers, tuple(stage))
         return Plan(devices, self.rule, schedule, split, mesh)
 
     @property
@@ -126,12 +151,19 @@ class LayerPipeline:
         found = [splits(each) if each.shards > 1 else None for each in self.stages]
         return tuple(() if of is None else of[op] for op, of in enumerate(found[number] for number in stage))
 
-    def schedule(self, stage: tuple[int, ...]) -> Schedule:
+    def schedule(self, problem: Problem, layers: Layers, stage: tuple[int, ...]) -> Schedule:
         """The schedule of ops whose stages these are, (ops,)."""
         return Schedule(
             micro_batches=self.micro_batches, stages=stage, order=self.order, recompute=self.recompute,
-            sharing=self.sharing,
+            sharing=self.sharing, shares=self.shares(problem, layers),
         )  # fmt: skip
+
+    def shares(self, problem: Problem, layers: Layers) -> tuple[Shares, ...]:
+        """By stage the shares of its replicas, by their speed where that differs; () for equal ones."""
+        if self.sharing != "split" or self.is_divided:
+            return ()
+        samples = problem.graph.samples // self.micro_batches
+        return tuple(_by_speed(layers, stage, samples) for stage in self.stages)
 
     def stage_of_unit(self, layers: Layers) -> Ints:
         """(units,) the stage of each."""

@@ -25,7 +25,8 @@ class StagePlaces(NamedTuple):
     """The sets of devices of the stages, one after the other, and what joins them; (stages,) each."""
 
     has_kind: Bools  # (stages, kinds) whether a kind of device is in the set
-    share: Floats  # of a micro-batch, that a replica computes: all of it if replicas take turns
+    share: Floats  # of a micro-batch, the most that a replica computes: all of it if replicas take turns
+    of_kind: Floats  # (stages, kinds) of a micro-batch, that a replica of a kind computes
     rate: Floats  # micro-batches that replicas compute at a time: one unless they take turns
     limit: Floats  # bytes of the smallest device, for each stage that it has
     flying: Floats  # micro-batches in flight
@@ -70,10 +71,10 @@ def _stage(
     costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int
 ) -> tuple[float, float, float]:
     """Seconds of a stage forward and backward, the slowest of its replicas, and of its update with all-reduce."""
-    share = places.share[stage] / micro_batches
     forward, backward, update = 0.0, 0.0, 0.0
     for kind in range(places.has_kind.shape[1]):
         if places.has_kind[stage, kind]:
+            share = places.of_kind[stage, kind] / micro_batches
             on = (costs.forward[kind, end] - costs.forward[kind, first]) * share
             on += costs.forward_fixed[kind, end] - costs.forward_fixed[kind, first]
             forward = max(forward, on)

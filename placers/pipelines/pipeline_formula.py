@@ -21,7 +21,7 @@ from graphs.op_graph import Bools, Floats, Ints
 from placers.pipelines.cuts import CutFormula, StagePlaces
 from placers.pipelines.links_between import LinksBetween
 from placers.pipelines.places import Sets
-from placers.pipelines.stage_costs import kinds_of, stage_costs
+from placers.pipelines.stage_costs import kinds_of, shares_of_kinds, stage_costs
 
 
 class PipelineFormula:
@@ -32,6 +32,7 @@ class PipelineFormula:
         self.costs, self.devices = stage_costs(grain, used)
         self.links = LinksBetween(grain.problem.cluster)
         self._kinds = cache(lambda several: kinds_of(self.devices, several))
+        self._shares = cache(lambda several: shares_of_kinds(self.devices, several))
         self._memory = cache(lambda several: max(float(self.devices.memory_bytes[list(several)].min()), 1e-9))
         self._cuts = CutFormula(self.costs)
 
@@ -86,10 +87,14 @@ class PipelineFormula:
             np.array(links).T.copy() for links in (forward, backward, [self.links.summing(each) for each in sets])
         )
         count = np.array([float(len(several)) for several in sets])
-        share, rate = (np.ones(len(sets)), count) if sharing == "turns" else (1 / count, np.ones(len(sets)))
+        of_kind = np.ones((len(sets), len(self.devices.strength)))
+        if sharing == "split":
+            of_kind = np.array([self._shares(several) for several in sets])
+        has_kind = np.array([self._kinds(several) for several in sets])
+        rate = count if sharing == "turns" else np.ones(len(sets))
         hosted = Counter(sets)
         return StagePlaces(
-            np.array([self._kinds(several) for several in sets]), share, rate,
+            has_kind, np.where(has_kind, of_kind, 0.0).max(axis=1), of_kind, rate,
             np.array([self._memory(several) / hosted[several] for several in sets]),
             flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, recompute,
         )  # fmt: skip

@@ -28,6 +28,7 @@ class DeviceRow(NamedTuple):
     """Devices in a row; (devices + 1, counts) arrays are of the last devices before a position, by how many."""
 
     kind: Ints  # (devices,)
+    strength: Floats  # (devices,) what each does in the same time
     counts: Ints  # (counts,) of replicas that divide the samples
     per_byte: Floats  # (devices + 1,) seconds to send to the device at a position from the one before it
     latency: Floats
@@ -49,12 +50,16 @@ def _seconds(
 ) -> tuple[float, float]:
     """Of a stage whose devices end at a position: one micro-batch, sending included; and of each one of many."""
     count = row.counts[which]
-    share, computing, update = 1.0 / (count * micro_batches), 0.0, 0.0
+    computing, update = 0.0, 0.0
     first, last = layers
+    together = 0.0
+    for position in range(end - count, end):
+        together += row.strength[position]
     for position in range(end - count, end):
         kind = row.kind[position]
         if position > end - count and kind == row.kind[position - 1]:
             continue
+        share = row.strength[position] / (together * micro_batches)
         on = (costs.forward[kind, last] - costs.forward[kind, first]) * share
         on += costs.forward_fixed[kind, last] - costs.forward_fixed[kind, first]
         on += (costs.backward[kind, last] - costs.backward[kind, first]) * share
@@ -67,7 +72,7 @@ def _seconds(
     sending, both = 0.0, 0.0
     for size in (costs.entering[first, last], costs.leaving[first, last]):
         if size > 0:
-            one = row.latency[end - count] + row.per_byte[end - count] * size * share
+            one = row.latency[end - count] + row.per_byte[end - count] * size * (1.0 / (count * micro_batches))
             sending, both = max(sending, one), both + one
     return computing + both, max(computing + update / micro_batches, sending)
 
@@ -134,7 +139,13 @@ def row_of(
             latency, per_byte, _ = links.summing(tuple(several[end - count : end]))
             summing[:, end, which] = latency, per_byte
     return DeviceRow(
-        devices.kind[list(several)], np.array(counts, np.int64), sending[1], sending[0], summing[1], summing[0]
+        devices.kind[list(several)],
+        devices.strength[devices.kind[list(several)]],
+        np.array(counts, np.int64),
+        sending[1],
+        sending[0],
+        summing[1],
+        summing[0],
     )
 
 

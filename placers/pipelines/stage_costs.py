@@ -39,6 +39,7 @@ class Devices:
 
     kind: Ints  # (devices,) of the cluster; devices of a kind take the same times and have the same memory
     seconds: Floats  # (devices,) of the whole step on each
+    strength: Floats  # (kinds,) what each does in the same time, the fastest 1
     memory_bytes: Floats  # (devices,)
     used: tuple[int, ...]  # those that may be used
 
@@ -62,12 +63,19 @@ def stage_costs(grain: LayerGrain, used: Sequence[int]) -> tuple[StageCosts, Dev
         before(layers.weights), before(layers.held), before(layers.kept),
         *_passing(grain),
     )  # fmt: skip
-    return costs, Devices(kind.ravel(), of_step.sum(axis=(0, 1)), cluster.memory_bytes, tuple(used))
+    seconds = of_step.sum(axis=(0, 1))
+    of_kind = np.maximum(seconds[first], 1e-30)
+    return costs, Devices(kind.ravel(), seconds, of_kind.min() / of_kind, cluster.memory_bytes, tuple(used))
 
 
 def kinds_of(devices: Devices, several: Sequence[int]) -> Bools:
     """(kinds,) whether each is among some devices."""
     return np.asarray(np.bincount(devices.kind[list(several)], minlength=int(devices.kind.max()) + 1) > 0)
+
+
+def shares_of_kinds(devices: Devices, several: Sequence[int]) -> Floats:
+    """(kinds,) the share of a micro-batch that a device of each kind computes, by speed, among some devices."""
+    return np.asarray(devices.strength / devices.strength[devices.kind[list(several)]].sum())
 
 
 def _seconds(grain: LayerGrain, share: float) -> Floats:

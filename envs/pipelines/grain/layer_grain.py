@@ -68,7 +68,7 @@ class LayerGrain:
         )
         stage = stage_of_layer[self.layer]
         devices = tuple(pipeline.stages[number].leads for number in stage.tolist())
-        plan = Plan(devices, schedule=pipeline.schedule(tuple(stage.tolist())))
+        plan = Plan(devices, schedule=pipeline.schedule(self.problem, self.layers, tuple(stage.tolist())))
         coarse, part = self.coarse, self.part
         if pipeline.is_divided:
             divided = self._divided(pipeline, stage)

@@ -182,6 +182,7 @@ class PlainFormula:
         places = StagePlaces(
             has_kind,
             np.ones(stages) if turns else 1 / replicas,
+            rng.uniform(0.1, 1.0, (stages, 2)),
             replicas if turns else np.ones(stages),
             rng.uniform(10, 90, stages),
             rng.integers(1, micro_batches + 1, stages).astype(np.float64),
@@ -205,8 +206,9 @@ class PlainFormula:
         for kind in np.flatnonzero(places.has_kind[stage]):
             of = (costs.forward, costs.forward_fixed, costs.backward, costs.backward_fixed, costs.update)
             there, there_fixed, back, back_fixed, updating = (table[kind, end] - table[kind, first] for table in of)
-            forward.append(there * share + there_fixed)
-            backward.append(back * share + back_fixed + (forward[-1] if again else 0.0))
+            own = places.of_kind[stage, kind] / count
+            forward.append(there * own + there_fixed)
+            backward.append(back * own + back_fixed + (forward[-1] if again else 0.0))
             update.append(updating)
         summed, summing = costs.weights[end] - costs.weights[first], 0.0
         if summed > 0:  # the last bucket is complete when the backward pass ends, the others are summed meanwhile

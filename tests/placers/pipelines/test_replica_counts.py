@@ -41,10 +41,14 @@ def seconds(
     which = row.counts.tolist().index(end - begin)
     part = 1 / (micro_batches * (end - begin))
     computing, update = 0.0, 0.0
-    for kind in row.kind[begin:end].tolist():
+    strength = row.strength[begin:end]
+    for kind, own in zip(row.kind[begin:end].tolist(), strength / strength.sum(), strict=True):
         of = (costs.forward, costs.backward, costs.forward_fixed, costs.backward_fixed, costs.update)
         forward, backward, *fixed, updating = (table[kind, last] - table[kind, first] for table in of)
-        computing, update = max(computing, (forward + backward) * part + sum(fixed)), max(update, updating)
+        computing, update = (
+            max(computing, (forward + backward) * own / micro_batches + sum(fixed)),
+            max(update, updating),
+        )
     if end - begin > 1:
         summed = costs.weights[last] - costs.weights[first]
         update += row.sum_latency[end, which] + row.sum_per_byte[end, which] * summed

@@ -12,7 +12,16 @@ def test_a_straight_pipeline_may_go_to_a_fresh_server_and_back() -> None:
     between servers is there. Weights are so large that replicas do not pay."""
     sent, none, ones = np.array([0.0, 0.0, 2e9, 0.0, 0.0, 0.0]), np.zeros(6), np.ones(6)
     seconds = 0.25 * ones, 0.75 * ones, none, none, none
-    layers = Layers(np.arange(6), *seconds, sent, returned=none, weights=1e12 * ones, held=none, kept=none)
+    layers = Layers(
+        np.arange(6),
+        *seconds,
+        sent,
+        returned=none,
+        weights=1e12 * ones,
+        held=none,
+        kept=none,
+        on_devices=np.zeros((2, 7, 1)),
+    )
     found = DappleProgram(layers, (3, 3), 6, 0).planned()
     assert [stage.end for stage in found.stages] == [1, 2, 3, 4, 5, 6]
     assert found.stages[2].counts == found.stages[3].counts
