@@ -125,18 +125,14 @@ def _issue_by_threads(blueprint: Blueprint, run: Run) -> None:
     place = 0
     while place < len(run.order):
         turn = blueprint.issue[run.order[place]].turn
-        end = place
-        while end < len(run.order) and blueprint.issue[run.order[end]].turn == turn:
-            end += 1
         _end_turn(run)
         if turn == BACKWARD:
-            _issue_by_autograd(blueprint, run, place, end)
-        else:
-            for each in range(place, end):
-                _issue(blueprint, run, run.order[each], each, 0)
-                if blueprint.streams and run.step[0] == np.inf:
-                    return
-        place = end
+            place = _issue_by_autograd(blueprint, run, place)
+        while place < len(run.order) and blueprint.issue[run.order[place]].turn == turn:
+            if blueprint.streams and run.step[0] == np.inf:
+                return
+            _issue(blueprint, run, run.order[place], place, 0)
+            place += 1
     if not blueprint.clocked:
         for each in range(run.counters[TASKS] if blueprint.streams else 0):
             run.issued[each] = 0.0
@@ -167,69 +163,112 @@ def _issue(blueprint: Blueprint, run: Run, op: Index, place: int, thread: Index)
         if blueprint.streams:
             give_to_copy(blueprint, run, op, edge)
     if copies:  # another op may add to the same sum
-        for device in range(len(run.clocks)):
-            run.seen[device] = NONE
+        for edge in range(edges.out_start, edges.control_start):
+            run.seen[run.tasks[blueprint.edges[edge].consumer].destination] = NONE
     return copies
 
 
 @subroutine
-def _issue_by_autograd(blueprint: Blueprint, run: Run, place: int, end: int) -> None:
-    """The threads of all devices take, of the nodes whose inputs have been issued, always the first in the order."""
-    for each in range(place, end):
-        op = run.order[each]
-        if blueprint.issue[op].node == op:
-            run.tasks[op].priority = each
-            run.awaited[op] = blueprint.issue[op].awaits
-            if run.awaited[op] == 0:
-                push(blueprint, run.tasks, run.resources[run.tasks[op].destination], int(op))
+def _issue_by_autograd(blueprint: Blueprint, run: Run, place: int) -> int:
+    """The threads of all devices take, of the nodes whose inputs have been issued, always the first in the order.
+
+    They issue them all, from a place in the order on. Returns where those that follow begin.
+    """
+    end, now, busy, free = _queue_nodes(blueprint, run, place), 0.0, 0, len(run.clocks)
+    for device in range(free):
+        run.free[device] = device
     while True:
-        for device in range(len(run.clocks)):
+        for i in range(free):
+            device = run.free[i]
             if run.next_op[device] == NONE and run.resources[device].first != NONE:
-                node = pop(blueprint, run.tasks, run.resources[device])
-                run.next_op[device] = node
-                first = int(run.tasks[node].priority)
-                last, copies = first + blueprint.issue[node].size, False
-                for each in range(first, last):
-                    copies |= _issue(blueprint, run, run.order[each], place, device)
-                    place += 1
-                if copies and blueprint.streams:
-                    for each in range(first, last):
-                        issue_gradients(blueprint, run, run.order[each], run.order[last - 1])
+                run.clocks[device] = max(run.clocks[device], now)
+                place = _issue_node(blueprint, run, place, device)
+                busy = _add_busy(run, busy, device)
         if place == end or (blueprint.streams and run.step[0] == np.inf):
             break
-        _end_issues(blueprint, run)
+        now, free = run.clocks[run.busy[busy - 1]], 0
+        while busy > 0 and run.clocks[run.busy[busy - 1]] == now:
+            busy -= 1
+            free = _let_follow(blueprint, run, run.busy[busy], free)
     for device in range(len(run.clocks)):
         run.next_op[device] = NONE
-
-
-@subroutine
-def _end_issues(blueprint: Blueprint, run: Run) -> None:
-    """The first threads to have issued a node let others have what it makes, at that time."""
-    now = np.inf
-    for device in range(len(run.clocks)):
-        if run.next_op[device] != NONE:
-            now = min(now, run.clocks[device])
-    for device in range(len(run.clocks)):
-        if run.next_op[device] == NONE:
-            run.clocks[device] = max(run.clocks[device], now)
-        elif run.clocks[device] == now:
-            _let_follow(blueprint, run, run.next_op[device])
-            run.next_op[device] = NONE
+    return place
 
 
 @inlined
-def _let_follow(blueprint: Blueprint, run: Run, node: Index) -> None:
-    """A node has been issued: those that read what it makes may be, by the threads of their devices."""
+def _queue_nodes(blueprint: Blueprint, run: Run, place: int) -> int:
+    """Queue the nodes of a backward pass that wait for none. Returns where it ends in the order."""
+    while place < len(run.order) and blueprint.issue[run.order[place]].turn == BACKWARD:
+        op = run.order[place]
+        if blueprint.issue[op].node == op:
+            run.tasks[op].priority = place
+            run.awaited[op] = blueprint.issue[op].awaits
+            if run.awaited[op] == 0:
+                push(blueprint, run.tasks, run.resources[run.tasks[op].destination], int(op))
+        place += 1
+    return place
+
+
+@inlined
+def _issue_node(blueprint: Blueprint, run: Run, place: int, device: Index) -> int:
+    """The thread of a device issues the first node in its queue. Returns how many ops have been issued."""
+    node = pop(blueprint, run.tasks, run.resources[device])
+    run.next_op[device] = node
+    first = int(run.tasks[node].priority)
+    last, copies = first + blueprint.issue[node].size, False
+    for each in range(first, last):
+        copies |= _issue(blueprint, run, run.order[each], place, device)
+        place += 1
+    if copies and blueprint.streams:
+        for each in range(first, last):
+            issue_gradients(blueprint, run, run.order[each], run.order[last - 1])
+    return place
+
+
+@inlined
+def _add_busy(run: Run, busy: int, device: Index) -> int:
+    """Sort a thread in with those that issue a node, the first to have issued it last. Returns their number."""
+    at = busy
+    while at > 0 and run.clocks[run.busy[at - 1]] < run.clocks[device]:
+        run.busy[at] = run.busy[at - 1]
+        at -= 1
+    run.busy[at] = device
+    return busy + 1
+
+
+@inlined
+def _add_free(run: Run, free: int, device: Index) -> int:
+    """Sort a thread in with those that may take a node, by device. Returns their number."""
+    at = free
+    while at > 0 and run.free[at - 1] > device:
+        run.free[at] = run.free[at - 1]
+        at -= 1
+    run.free[at] = device
+    return free + 1
+
+
+@inlined
+def _let_follow(blueprint: Blueprint, run: Run, device: Index, free: int) -> int:
+    """A thread has issued a node: those that read what it makes may be, by the threads of their devices.
+
+    Returns how many threads may take one now, some of them twice.
+    """
+    node = run.next_op[device]
+    run.next_op[device] = NONE
+    free = _add_free(run, free, device)
     first = int(run.tasks[node].priority)
     for place in range(first, first + blueprint.issue[node].size):
-        op = run.sequence[place]
-        edges = blueprint.ops[op]
+        edges = blueprint.ops[run.sequence[place]]
         for edge in range(edges.out_start, edges.out_end):
             follower = blueprint.follows[edge]
             if follower != NONE:
                 run.awaited[follower] -= 1
                 if run.awaited[follower] == 0:
-                    push(blueprint, run.tasks, run.resources[run.tasks[follower].destination], int(follower))
+                    there = run.tasks[follower].destination
+                    if run.resources[there].first == NONE and run.next_op[there] == NONE:
+                        free = _add_free(run, free, there)
+                    push(blueprint, run.tasks, run.resources[there], int(follower))
+    return free
 
 
 @inlined

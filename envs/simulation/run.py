@@ -91,6 +91,8 @@ class Run(NamedTuple):
     # carries, and whose producers have not been issued
     next_op: Indices  # (devices,) the first op that has not been issued, or is being issued
     clocks: Floats  # (devices,) seconds at which each thread has issued all so far; where there is one, the first
+    busy: Indices  # (devices,) whose threads issue a node of autograd, the first to have done so last
+    free: Indices  # (2 devices,) whose threads may take one, in their order
     free_at: Floats  # (devices,) seconds from which each could start what it starts, were that issued
     charge: Floats  # (ops,) seconds of the thread of its device; this and what follows only with a process for each
     next_issued: Indices  # (ops,) the op that is issued next on its device
@@ -128,8 +130,8 @@ class Run(NamedTuple):
             np.zeros(devices, PENDING),
             np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
-            np.zeros(threads), np.zeros(processed), indices(processed), indices(processed),
-            indices(threads if processed else 0), np.full(processed, np.nan), np.zeros(threads),
+            indices(threads), indices(2 * threads), np.zeros(threads), np.zeros(processed), indices(processed),
+            indices(processed), indices(threads if processed else 0), np.full(processed, np.nan), np.zeros(threads),
             indices(resources if streamed else 0), indices(2 * streamed), np.zeros(1),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
