@@ -238,8 +238,10 @@ def memory_of(tensor: Tensor) -> int:
 
 
 def _shows(view: View, tensor: Tensor) -> bool:
-    memory, args, others = memory_of(tensor), view.args, view.kwargs.values()
-    return any(memory_of(each) == memory for each in tensors_of((*args, *others) if others else args))
+    memory, first = memory_of(tensor), view.args[0] if view.args else None
+    if isinstance(first, Tensor) and memory_of(first) == memory:
+        return True
+    return any(memory_of(each) == memory for each in tensors_of((view.args, view.kwargs)))
 
 
 def version_of(tensor: Tensor) -> int:

@@ -135,10 +135,10 @@ class PlacedCalls(FunctionCalls):
             changed = self._decide(decision, function, args, kwargs)
         if decision.moved:
             args, kwargs = self._tensors.brought(given, decision.moved, decision.place, copied)
-        if self._copier.side is not None:
-            out = self._settled(decision, function, args, kwargs)
-        else:
+        if self._copier.side is None or (is_repeated and not (decision.changes or decision.writes)):
             out = self._called(decision, function, args, kwargs)
+        else:
+            out = self._settled(decision, function, args, kwargs)
         if copied and self._tensors.shows(copied, out):  # a view stays with what it shows, so as to change with it
             args, kwargs = given
             out, copied, is_repeated = function(*args, **kwargs), [], False
@@ -156,9 +156,7 @@ class PlacedCalls(FunctionCalls):
     def _settled(
         self, decision: Decision, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What the function returns, before which what leaves in side streams has been read, if it may change that."""
-        if decision.repeats and not (decision.changes or decision.writes):
-            return self._called(decision, function, args, kwargs)
+        """What the function returns, before which what leaves in side streams has been read, for it may change that."""
         self._copier.settle(decision.place)
         if decision.repeats:
             return self._called(decision, function, args, kwargs)
