@@ -133,37 +133,36 @@ def host(card: Card) -> Iterator[Row]:
         gradients = sum(int(phase) == 1 for phase in graph.phase)
         units, drawn = graph.units.tolist(), np.random.default_rng(1).integers(0, 2, graph.num_units).tolist()
         half, random = [int(2 * unit >= graph.num_units) for unit in units], [drawn[unit] for unit in units]
-        trainings = {"plain": CardTraining(spec, card.device, optimizer="none")}
-        for way, devices, defers in (
-            ("parallelize", [0] * len(graph), None), ("half on each", half, None), ("half, not deferred", half, False),
-            ("at random", random, None), ("at random, not deferred", random, False),
-        ):  # fmt: skip
-            trainings[way] = CardTraining(spec, card.device, optimizer="none")
-            trainings[way].module = parallelize(
-                trainings[way].module,
-                Plan.of(devices),
-                devices=[str(card.device)] * 2,
-                graph=graph,
-                cluster=free,
-                defer_weight_gradients=defers,
-            )
-        plain = trainings["plain"]
+        plain = CardTraining(spec, card.device, optimizer="none")
         with FunctionCalls(str) as seen:
             plain.module(*plain.args, **plain.kwargs)
         calls = seen.made.total()
-        forward = card.host_seconds([*(each.loss for each in trainings.values()), partial(_seen, plain)])
-        both = card.host_seconds([each.step for each in trainings.values()])
-        for number, (way, training) in enumerate(trainings.items()):
+        for way, devices, defers in (
+            ("plain", [], None), ("parallelize", [0] * len(graph), None),
+            ("half on each", half, None), ("half, not deferred", half, False),
+            ("at random", random, None), ("at random, not deferred", random, False),
+        ):  # fmt: skip
             row: Row = {"model": model, "way": way, "calls": calls, "copies": 0}
-            if number:
+            training = CardTraining(spec, card.device, optimizer="none")
+            if devices:
+                training.module = parallelize(
+                    training.module,
+                    Plan.of(devices),
+                    devices=[str(card.device)] * 2,
+                    graph=graph,
+                    cluster=free,
+                    defer_weight_gradients=defers,
+                )
                 with counted_copies(training.module) as copies:
                     training.step()
                 row["copies"] = len(copies)
+            own, without, empty = card.host_seconds([training.loss, plain.loss, partial(_seen, plain)])
+            [both] = card.host_seconds([training.step])
             yield row | {
-                "forward_us_per_call": 1e6 * forward[number] / calls,
-                "over_plain_us_per_call": 1e6 * (forward[number] - forward[0]) / calls,
-                "empty_mode_us_per_call": 1e6 * (forward[-1] - forward[0]) / calls,
-                "backward_us_per_op": 1e6 * (both[number] - forward[number]) / gradients,
+                "forward_us_per_call": 1e6 * own / calls,
+                "over_plain_us_per_call": 1e6 * (own - without) / calls,
+                "empty_mode_us_per_call": 1e6 * (empty - without) / calls,
+                "backward_us_per_op": 1e6 * (both - own) / gradients,
             }
 
 
