@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.simulation.compiled import compiled
+from envs.simulation.compiled import compiled, inlined
 from graphs.algorithms.order import ready_first
 from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
@@ -88,6 +88,7 @@ class Blueprint(NamedTuple):
     waits: bool  # which waits for what it is sent, and for its device between passes
     fetch: float  # seconds of such a process before a forward pass
     streams: bool  # devices run strictly in the order of issue, and copies occupy both ends or side streams
+    graphs: bool  # of CUDA: they read copies, in memory that these keep for the whole step
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
@@ -153,7 +154,7 @@ class Blueprint(NamedTuple):
         servers = np.append(servers if has_free else servers[:free], np.zeros(sides, SERVER))
         held = graph.held_tensors
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
-        kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
+        kept_bytes = _kept_bytes(problem)
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
         host, issue = problem.issuer, _issue(problem, priority)
         in_order = host is not None and (host.per_device or host.in_order)
@@ -162,13 +163,21 @@ class Blueprint(NamedTuple):
             len(priority) == 0 and host is None, host is not None, problem.host is not None,
             in_order, host is not None and host.per_device,
             host is not None and host.per_device and host.waits, 0.0 if host is None else host.fetch, streams,
-            bool((servers["per_message"] + servers["per_byte"]).any()) and not streams, ops, issue,
-            np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
+            problem.runtime.graphs, bool((servers["per_message"] + servers["per_byte"]).any()) and not streams,
+            ops, issue, np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
             np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,
             servers, free if has_free else NONE, len(servers) - sides if sides else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
             kept_bytes,
         )  # fmt: skip
+
+
+def _kept_bytes(problem: Problem) -> Floats:
+    """(weights + held tensors,) for the whole step; CUDA graphs read copies, and gradients are copied out of theirs."""
+    weights, held = problem.weight_memory, problem.graph.held_tensors.bytes
+    if not problem.runtime.graphs:
+        return np.concatenate([weights.bytes, held])
+    return np.concatenate([weights.bytes + weights.gradient_bytes, 2 * held])
 
 
 def _outputs(problem: Problem) -> Ints:
@@ -289,6 +298,7 @@ def _sort(key: Ints, position: Ints, order: Ints) -> None:
 def static_bytes(blueprint: Blueprint, placement: Indices, seen: Indices, total: Floats) -> None:
     """Write, per device, the bytes of what the ops there hold for the whole step: weights, buffers, inputs, each once.
 
+    With CUDA graphs also gradients, as the user has them, and where graphs read what is given to them and copied.
     `placement` is that of each unit; `seen`, (devices,), is scratch.
     """
     total[:] = 0.0
@@ -299,3 +309,19 @@ def static_bytes(blueprint: Blueprint, placement: Indices, seen: Indices, total:
             if seen[where] != tensor:
                 seen[where] = tensor
                 total[where] += blueprint.kept_bytes[tensor]
+    if blueprint.graphs:
+        _add_copies(blueprint, placement, seen, total)
+
+
+@inlined
+def _add_copies(blueprint: Blueprint, placement: Indices, seen: Indices, total: Floats) -> None:
+    """Add the copies of outputs that each device gets."""
+    seen[:] = NONE
+    for index in range(len(blueprint.ops)):
+        op = blueprint.ops[index]
+        for edge in range(op.out_start, op.control_start):
+            sent = blueprint.edges[edge]
+            there = placement[blueprint.ops[sent.consumer].unit]
+            if there != placement[op.unit] and seen[there] != sent.output:
+                seen[there] = sent.output
+                total[there] += blueprint.outputs[sent.output].occupied_bytes

@@ -48,7 +48,7 @@ def problem_digits(problem: Problem) -> str:
         order.name, objective.file or "", order.file or "", costs_of(problem).op_seconds,
         *(() if law is None else (law,)),
         *(() if problem.host is None else (problem.host,)),
-        *(rule for rule in ("sends_at_end", "streams", "defer") if getattr(problem.runtime, rule)),
+        *(rule for rule in ("sends_at_end", "streams", "defer", "graphs") if getattr(problem.runtime, rule)),
         *(() if problem.runtime.copies == "barrier" else (problem.runtime.copies,)),
         *(() if problem.runtime.overlap else ("sums at end",)),
         *(() if problem.all_reduce == "ring" else (problem.all_reduce,)),

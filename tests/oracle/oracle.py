@@ -289,6 +289,10 @@ def peaks(
         if graph.held is not None:
             given = {tensor for op, tensor in graph.held.uses.tolist() if placement[op] == device}
             static += sum(float(graph.held.bytes[tensor]) for tensor in given)
+            if problem.runtime.graphs:
+                static += sum(float(graph.held.bytes[tensor]) for tensor in given)
+        if problem.runtime.graphs:
+            static += sum(size[output] for output, _, there in copies if there == device)
         mine = [(begin, end, size) for there, begin, end, size in held if there == device]
         at_begins = (sum(size for begin, end, size in mine if begin <= t < end) for t, _, _ in mine)
         result.append(static + max(at_begins, default=0.0))
@@ -296,7 +300,10 @@ def peaks(
 
 
 def whole_step_bytes(problem: Problem, weight: int) -> float:
-    """Rule 6: itself and the optimizer's state, and room for its gradient unless that is the output of an op."""
+    """Rule 6: itself and the optimizer's state, and room for its gradient unless that is the output of an op.
+
+    CUDA graphs write such an output where it is copied from.
+    """
     graph, size = problem.graph, float(problem.graph.weights[weight])
     if problem.memory is not None:
         return float(problem.memory.bytes[weight])
@@ -317,4 +324,4 @@ def whole_step_bytes(problem: Problem, weight: int) -> float:
     gradient = 2 * size if is_half and graph.gradient_precision == "fp32" else size
     moments = {"sgd": 0, "momentum": 1, "adam": 2}[problem.optimizer] * size
     state = 2 * moments + 2 * size if is_half and graph.master_weights else moments
-    return size + state + (0.0 if is_made else gradient)
+    return size + state + (0.0 if is_made and not problem.runtime.graphs else gradient)

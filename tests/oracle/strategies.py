@@ -85,7 +85,8 @@ def cases(
         problem = in_nodes(draw, problem)
     elif host:
         drawn = draw(hosts(exact=messages))
-        problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=replace(IDEAL, host=drawn))
+        runtime = replace(IDEAL, host=drawn, graphs=draw(st.booleans()))
+        problem = replace(problem, graph=in_phases(draw, problem.graph), runtime=runtime)
         counts = draw(st.none() | st.lists(st.integers(-1, 2), min_size=ops, max_size=ops))  # -1: no step
         if counts is not None and drawn.per_device:
             launches = np.array(counts)
