@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from envs.objectives import is_static
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
@@ -272,7 +273,7 @@ class _Planning:
     def _by_latency(self) -> bool:
         """Whether pipelines are judged by latency at the grain of stages; by the step time, if not."""
         objective = self._problem.objective
-        if objective.name not in (STEP_TIME.name, "throughput", "latency"):
+        if objective.name not in (STEP_TIME.name, "throughput", "latency") and not is_static(self._problem):
             self._notes.append(f"planner: pipelines are searched for by step time, and compared by '{objective}'.")
         return objective.name == "latency"
 

@@ -39,7 +39,10 @@ class Evaluator(Protocol):
 
 
 class Objective(Protocol):
-    """What a placer minimises. `pipelined = True` says that samples follow one another, as through a pipeline.
+    """What a placer minimises.
+
+    `pipelined = True` says that samples follow one another, as through a pipeline, and `static = True` that plans are
+    judged without simulating them.
 
     An objective may have a second method, `of_plan(problem, plan) -> float`, the seconds that a whole plan is worth.
     Without it, a plan is worth what the evaluator says of its placement, under its rule but not its own numbers; and
@@ -60,6 +63,11 @@ def evaluator_of(problem: Problem) -> Evaluator:
 def is_pipelined(problem: Problem) -> bool:
     """Whether a problem's objective is about samples that follow one another, and not about one step."""
     return bool(getattr(problem.objective.built, "pipelined", False))
+
+
+def is_static(problem: Problem) -> bool:
+    """Whether a problem's objective says what a plan is worth without simulating it."""
+    return bool(getattr(problem.objective.built, "static", False))
 
 
 def rate_of(spec: str) -> str:

@@ -228,8 +228,8 @@ def place(
             `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
         host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `compiled`, `30us`, or `none`.
         reserve: memory of each GPU that tensors cannot have: `cuda`, as PyTorch usually, `1.5GiB`, `8%`, `1.5GiB+8%`.
-        objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, the time of one forward
-            pass; or `max-load`, the load of the busiest device when samples are pipelined.
+        objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, of one forward pass;
+            `flow`, samples per second of requests that follow one another; or `max-load`, of the busiest device.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.objectives import evaluate_objective, is_static
 from envs.objectives.latency import Latency
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.pipeline import LayerPipeline
@@ -26,7 +27,10 @@ class PipelineOutcome:
 
 
 class PipelineEvaluator:
-    """Simulates pipelines at the grain of stages: their step time, or the latency of their first micro-batch."""
+    """Simulates pipelines at the grain of stages: their step time, or the latency of their first micro-batch.
+
+    An objective that asks for no simulation says what their plans are worth, and memory alone is simulated.
+    """
 
     def __init__(self, grain: LayerGrain, spent: Spent, *, latency: bool = False) -> None:
         self.grain, self.spent = grain, spent
@@ -67,13 +71,18 @@ class PipelineEvaluator:
         """None for a pipeline that is too large, or that the problem or its order of passes does not take."""
         if is_too_large(self.grain.problem, self._copies(pipeline)):
             return None
+        grain = self.grain
         try:
-            written = self.grain.expansion(pipeline)
+            written = grain.expansion(pipeline)
+            given = None
+            if is_static(grain.problem):
+                given = evaluate_objective(grain.problem, pipeline.plan(grain.problem, grain.layers, grain.splits))
         except InputError:
             return None
         self.spent.add(1)
         outcome = Simulator(written.problem, order=written.order).run(written.placement)
         seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
+        seconds = seconds if given is None else given
         return PipelineOutcome(seconds, self.grain.on_all_shards(pipeline, outcome.peak_bytes))
 
     def _copies(self, pipeline: LayerPipeline) -> int:
