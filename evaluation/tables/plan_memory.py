@@ -78,10 +78,7 @@ def usual_plans(cluster: Cluster) -> list[tuple[str, str]]:
     kinds = {replace(cluster.devices[device], name="") for device in accelerators(cluster)}
     at_once = {"data parallel": "data_parallel:micro_batches=1"}
     if len(kinds) > 1:
-        at_once = {
-            "data parallel, equal shares": "data_parallel:micro_batches=1,shares=equal",
-            "data parallel, shares by speed": "data_parallel:micro_batches=1",
-        }
+        at_once["data parallel, equal shares"] = "data_parallel:micro_batches=1,shares=equal"
     return [
         ("single device", "single_device"),
         ("human expert", "human_expert"),

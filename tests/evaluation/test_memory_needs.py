@@ -121,7 +121,7 @@ def test_every_usual_plan_is_a_placer_and_makes_sense_on_the_cluster(cluster: st
     for _, spec in usual:
         by_name.check("placers", spec)
     is_unlike = cluster in ("rtx3090_rtx3060", "home_fleet")
-    assert ("data parallel, shares by speed" in dict(usual)) == is_unlike
+    assert ("data parallel, equal shares" in dict(usual)) == is_unlike
     accelerators = np.count_nonzero(~load_cluster(cluster).is_cpu)
     assert ("gpipe" in dict(usual).values()) == (accelerators > 1)
 

@@ -25,8 +25,8 @@ def test_every_kind_of_plan_is_shown_and_the_exit_code_says_whether_one_fits(
     plans = {plan["kind"]: plan for plan in json.loads(out)["plans"]}
     assert code == 0
     assert plans.keys() == {
-        "single device", "human expert", "data parallel", "data parallel, accumulated", "FSDP",
-        "GPipe", "GPipe, recomputed", "1F1B", "1F1B, recomputed",
+        "single device", "human expert", "data parallel", "data parallel, equal shares", "data parallel, accumulated",
+        "FSDP", "GPipe", "GPipe, recomputed", "1F1B", "1F1B, recomputed",
     }  # fmt: skip
     assert all(plan["fits"] for plan in plans.values())
     held = {kind: sum(device["activations"] for device in plan["devices"]) for kind, plan in plans.items()}
