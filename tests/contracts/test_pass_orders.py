@@ -3,11 +3,14 @@
 import pickle
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from envs.pass_orders import Pass, Passes, PassKind, Ranks
+from envs.pass_orders._v_shape import HOPS, building_block
 from envs.plans.schedule import AS_READY, Schedule, pass_order_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -15,13 +18,18 @@ from tests.envs.expansion.pipelines import interleaved, own_order, v_shaped
 from tests.oracle.plain_pipeline import B, F, I, W, finishes, most_in_flight, step_seconds
 
 NAMES = by_name.built_in("envs.pass_orders")
-ZERO_BUBBLE = ("zb_h1", "interleaved_zero_bubble", "zb_v", "dualpipe_v")
+ZERO_BUBBLE = ("zb_h1", "zb_h2", "interleaved_zero_bubble", "zb_v", "dualpipe_v", "v_half", "v_min")
 RANKS = range(1, 9)
 MICRO_BATCHES = range(1, 17)
 
 
 def one_each(ranks: int) -> Ranks:
     return tuple((rank,) for rank in range(ranks))
+
+
+def activations(of_rank: tuple[Pass, ...]) -> int:
+    """What a rank holds at most, in activations of a stage for a micro-batch."""
+    return int(np.cumsum([(each.kind == F) - (each.kind in (B, W)) for each in of_rank]).max())
 
 
 SHAPES = (one_each, interleaved, v_shaped, lambda ranks: interleaved(ranks, 3))
@@ -114,6 +122,69 @@ def test_zb_h1_has_a_third_of_the_bubble_and_the_memory_of_1f1b() -> None:
             assert [most_in_flight(of_rank, stage) for stage, of_rank in enumerate(passes)] == [count] * count
 
 
+def test_zb_h2_has_no_bubble_and_the_memory_of_almost_two_1f1b() -> None:
+    """Qi et al., table 1: P (F + I - 2 W) <= 0 remains of the bubble; activations of 2 P - 1 micro-batches."""
+    for count in RANKS:
+        for micro_batches in range(2 * count, 17):
+            passes = pass_order_of("zb_h2").built.passes(one_each(count), micro_batches)
+            for forward, inputs, weights in ((1.0, 1.0, 1.0), (2.0, 3.0, 3.0), (3.0, 2.0, 4.0), (2.0, 3.0, 2.5)):
+                work = micro_batches * (forward + inputs + weights)
+                assert step_seconds(passes, forward, inputs, weights) == work + (count - 1) * forward
+            assert [activations(of_rank) for of_rank in passes] == [2 * count - 1] * count
+
+
+def test_zb_h2_in_the_memory_of_1f1b_is_zb_h1() -> None:
+    for count in RANKS:
+        for micro_batches in MICRO_BATCHES:
+            of_1f1b = pass_order_of(f"zb_h2:in_flight={count}").built.passes(one_each(count), micro_batches)
+            assert of_1f1b == pass_order_of("zb_h1").built.passes(one_each(count), micro_batches)
+
+
+@pytest.mark.parametrize("name", ["zb_h2", "v_half", "v_min"])
+def test_devices_hold_no_more_than_they_may_and_work_no_longer_with_more(name: str) -> None:
+    """Activations are held from a forward pass to its weight gradient, as Qi et al. count them."""
+    shape, per_rank = (one_each, 1) if name == "zb_h2" else (v_shaped, 2)
+    for count in RANKS:
+        seconds = []
+        for in_flight in range(1, 2 * count + 1):
+            passes = pass_order_of(f"{name}:in_flight={in_flight}").built.passes(shape(count), 12)
+            assert max(map(activations, passes)) <= in_flight * per_rank
+            seconds.append(step_seconds(passes, 1.0, 1.0, 1.0))
+        assert min(seconds) == seconds[-1]
+
+
+def test_v_half_and_v_min_hold_what_is_published_and_idle_no_longer() -> None:
+    """Qi et al. (2024), table 2, and its demonstration: (P + 2) / 2 and (P + 4) / 3 micro-batches, rounded down.
+
+    Of M micro-batches, devices idle about P / 2 M of a step with V-Half and 2 P / 3 M with V-Min, where F = I = W: that
+    is at most 3 P and 4 P times the unit of half a device's share. As P - 1 of ZB-V, they are the same for any M.
+    """
+    for count, micro_batches in product(range(2, 10), (18, 27)):
+        for name, held, idle in (
+            ("v_min", (count + 4) // 3, 4 * count),
+            ("v_half", (count + 2) // 2, 3 * count),
+            (f"v_half:in_flight={count}", count, count - 1),
+        ):
+            passes = pass_order_of(name).built.passes(v_shaped(count), micro_batches)
+            assert max(map(activations, passes)) <= 2 * held
+            assert step_seconds(passes, 1.0, 1.0, 1.0) - 6 * micro_batches <= idle
+
+
+def test_building_blocks_of_the_paper() -> None:
+    """V-Min's turns as it has them; a sixth of how long both stages hold activations is (down + up) / 3 of P."""
+    for count in range(3, 17):
+        apart = 2 if count % 3 == 0 else 0
+        expected = [
+            [[rank, 2 * count - 1 - rank], [4 * count + apart - 1 - rank, 2 * count + apart + rank]]
+            for rank in range(count)
+        ]
+        assert building_block(count, 1, 1).tolist() == expected
+        for down, up in HOPS:
+            turns = building_block(count, down, up)
+            lifespans = (turns[:, 1] - turns[:, 0]).sum(axis=1) - 2 * (down + up) * (count - 1)
+            assert 0 <= lifespans.min() <= lifespans.max() <= 8
+
+
 @pytest.mark.parametrize("name", ZERO_BUBBLE)
 def test_zero_bubble_is_no_slower_than_1f1b_of_the_same_devices(name: str) -> None:
     """F = I = W. A device's share of the model is the same: two of its stages take half as long as one."""
@@ -166,6 +237,8 @@ def test_what_is_no_order_is_refused(tmp_path: Path) -> None:
         ),
         ("interleaved", ((0, 2), (1, 3)), 5, "5 micro-batches on 2 devices in 2 rounds, which must be equal; use 4 or"),
         ("zb_v", ((0, 2), (1, 3)), 4, "down and up again, here [(0, 3), (1, 2)]; got stages [(0, 2), (1, 3)]"),
+        ("v_half", ((0, 2), (1, 3)), 4, "the order 'v_half' takes two stages on a device, down and up again"),
+        ("zb_h2", ((0, 2), (1, 3)), 4, "the order 'zb_h2' runs one stage on each device"),
         ("dualpipe_v", ((0, 3), (1, 2)), 3, "needs at least as many micro-batches as stages, 4 here; got 3"),
     ],
 )
@@ -174,6 +247,12 @@ def test_what_an_order_is_not_made_for_is_refused_by_one_sentence(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
         pass_order_of(name).built.passes(ranks, micro_batches)
+
+
+@pytest.mark.parametrize("times", ["1+1+1", "1+1+1+0+0", "0+1+1+0", "1+1+1+-1", "1+1+1+inf", "nan+1+1+1", "quick"])
+def test_times_of_passes_are_four_numbers(times: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"v_half: times is {times!r}; expected four numbers")):
+        pass_order_of(f"v_half:times={times}").loaded()
 
 
 def test_a_pass_is_written_as_drawings_show_it() -> None:

@@ -58,10 +58,10 @@ def whole(stage_of_key: list[int], hosts: tuple[int, ...], order: str) -> Plan:
             "torchtitan": '[["words", "layers.0", "scale"], ["layers.1"], ["layers.2", "layers.3"], '
             '["layers.4", "head"]]',
         }),
-        ((3, 1, 1, 3), "zb_v", {
+        *(((3, 1, 1, 3), order, {
             "torchtitan": '[["words", "layers.0", "scale"], ["layers.1"], ["layers.2", "layers.3"], '
             '["layers.4", "head"]]',
-        }),
+        }) for order in ("zb_v", "v_half:in_flight=2")),
     ],
 )  # fmt: skip
 def test_pipelines_of_whole_modules_lose_nothing(hosts: tuple[int, ...], order: str, texts: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
 
-V = ("zb_v", "dualpipe_v")  # orders of passes whose stages go back and forth
+V = ("zb_v", "dualpipe_v", "v_half", "v_min")  # orders of passes whose stages go back and forth
 
 
 def write(keys: ModuleKeys) -> Written:

@@ -26,14 +26,16 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "plans.md"
 BLOCK = re.compile(r"<!-- drawn: (?P<name>[^\n]*) -->\n```text\n(?P<drawing>.*?)```\n", re.DOTALL)
 
 ORDERS = {  # by the stages of a device
-    "one stage each": ("gpipe", "early_backward_a", "early_backward_b", "zb_h1"),
+    "one stage each": ("gpipe", "early_backward_a", "early_backward_b", "zb_h1", "zb_h2"),
     "two, interleaved": ("looped_bfs", "interleaved", "interleaved_zero_bubble"),
-    "two, as a V": ("zb_v", "dualpipe_v"),
+    "two, as a V": ("zb_v", "dualpipe_v", "v_half", "v_min"),
 }
 ONE_EACH = Pipeline(4, 6, forward=1, backward=2)
 APART = Pipeline(4, 6, forward=1, backward=1, weight_gradient=1)
 LOOPED = Pipeline(4, 4)
+APART_SENDING = Pipeline(4, 6, weight_gradient=1, activation=1 / 3, gradient=1 / 3)
 V_SHAPED = Pipeline(4, 4, weight_gradient=1)
+V_OF_FOUR = Pipeline(8, 4, weight_gradient=1)
 SENDING = Pipeline(2, 5, activation=1, gradient=1)
 RECOMPUTED = Pipeline(2, 4, backward=2)
 SHARED = Pipeline(2, 4, forward=[2, 1], backward=[2, 1], activation=2 / 3, gradient=2 / 3)
@@ -97,11 +99,14 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "gpipe": lambda: of(ONE_EACH, "gpipe", 3),
     "early_backward_a": lambda: of(ONE_EACH, "early_backward_a", 3),
     "zb_h1": lambda: of(APART, "zb_h1", 3),
+    "transfers, zb_h1": lambda: of(APART_SENDING, "zb_h1", 3, servers(4, bandwidth=1)),
+    "transfers, zb_h2": lambda: of(APART_SENDING, "zb_h2", 3, servers(4, bandwidth=1)),
     "interleaved": lambda: of(LOOPED, "interleaved", 4, ranks=interleaved(2)),
     "looped_bfs": lambda: of(LOOPED, "looped_bfs", 4, ranks=interleaved(2)),
     "interleaved_zero_bubble": lambda: of(V_SHAPED, "interleaved_zero_bubble", 4, ranks=interleaved(2)),
     "zb_v": lambda: of(V_SHAPED, "zb_v", 4, ranks=v_shaped(2)),
     "dualpipe_v": lambda: of(V_SHAPED, "dualpipe_v", 4, ranks=v_shaped(2)),
+    "v_half": lambda: of(V_OF_FOUR, "v_half", 4, ranks=v_shaped(4)),
     "transfers, early_backward_a": lambda: of(SENDING, "early_backward_a", 3, servers(2, bandwidth=1)),
     "transfers, early_backward_b": lambda: of(SENDING, "early_backward_b", 3, servers(2, bandwidth=1)),
     "recomputation": lambda: of(RECOMPUTED, "early_backward_a", 3, recompute=(0, 1)),

@@ -19,10 +19,10 @@ from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_sha
 from tests.oracle import oracle, simpy_oracle
 
 SHAPES: dict[str, Callable[[int], Ranks]] = {
-    **dict.fromkeys(("gpipe", "early_backward_a", "early_backward_b", "early_backward_b:in_flight=2", "zb_h1"),
+    **dict.fromkeys(("gpipe", "early_backward_a", "early_backward_b", "early_backward_b:in_flight=2", "zb_h1", "zb_h2"),
                     lambda ranks: interleaved(ranks, 1)),
     **dict.fromkeys(("gpipe", "interleaved", "looped_bfs", "interleaved_zero_bubble"), interleaved),
-    **dict.fromkeys(("zb_v", "dualpipe_v"), v_shaped),
+    **dict.fromkeys(("zb_v", "dualpipe_v", "v_half", "v_min"), v_shaped),
 }  # fmt: skip
 
 

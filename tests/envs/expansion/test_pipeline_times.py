@@ -108,6 +108,49 @@ def test_two_stages_on_a_device_have_a_smaller_bubble(order: str, bubble: int, r
     assert idle == pytest.approx(bubble * (ranks - 1), abs=EXACT)
 
 
+def test_zb_h2_hides_transfers() -> None:
+    """The last device is never idle once the first micro-batch has come there: (P - 1)(F + c)."""
+    for ranks, seconds in product((2, 4, 8), (0.1, 0.3)):
+        chain = Pipeline(ranks, 2 * ranks, weight_gradient=1.0, activation=seconds, gradient=seconds)
+        idle = times(chain, "zb_h2", bandwidth=1.0).step_seconds - 3 * chain.micro_batches
+        assert idle == pytest.approx((ranks - 1) * (1 + seconds), abs=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("order", "passes", "sent"),
+    [
+        ("v_half:times=1+1+1+0.3", (1.0, 1.0, 1.0), 0.3),
+        ("v_half:times=1+1.5+1+0.1", (1.0, 1.5, 1.0), 0.1),
+        ("v_min:times=1+1.2+0.8+0", (1.0, 1.2, 0.8), 0.0),
+    ],
+)
+def test_v_shaped_orders_are_made_for_the_times_of_their_passes(
+    order: str, passes: tuple[float, float, float], sent: float
+) -> None:
+    """In the same memory; without these knobs they are made for passes that take equally long, and no transfers."""
+    chain = Pipeline(
+        16, 16, forward=passes[0], backward=passes[1], weight_gradient=passes[2], activation=sent, gradient=sent
+    )
+    made_for_it, plain = (
+        simulate(chain.problem(servers(8, bandwidth=1.0)), chain.plan(each, ranks=v_shaped(8))).step_seconds
+        for each in (order, order.partition(":")[0])
+    )
+    assert made_for_it < plain
+
+
+def test_memory_and_time_of_v_shaped_orders() -> None:
+    """8 devices of two stages, 16 micro-batches: half the bubble of 1F1B, 42, in 5 / 8 of the activations, and less.
+
+    Counted in activations of a stage; an input that has arrived and waits for its stage is one more.
+    """
+    chain = Pipeline(16, 16, weight_gradient=1.0, activation=1.0)
+    problem = chain.problem(servers(8))
+    for order, bubble, held in (("zb_v", 7, 16), ("v_half:in_flight=8", 7, 16), ("v_half", 17, 10), ("v_min", 25, 8)):
+        timeline = simulate(problem, chain.plan(order, ranks=v_shaped(8)))
+        assert timeline.step_seconds == pytest.approx(6 * 16 + bubble, rel=EXACT)
+        assert held <= timeline.peak_bytes.max() <= held + 2
+
+
 # Black GPipe, VGG-19 on 2 GPUs: of a micro-batch size the seconds t of a micro-batch on a stage and U of the update,
 # as fitted to its table, and the images per second that it reports for mini-batch sizes and numbers of micro-batches
 FITTED = {4: (0.304, 0.015), 8: (0.549, 0.373), 16: (0.802, 0.717)}

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.expansion.expanded import Role
+from envs.expansion.expanded import Expansion, Role
 from envs.pass_orders import PassKind
 from envs.pipelines.grain.expand_stages import expand_stages
+from envs.pipelines.grain.stage_grain import GRADIENT, KINDS
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Schedule
 from envs.running.pipelined.pipelined_step import check_pipeline
@@ -58,6 +59,7 @@ CASES = (
         )
     ),
     Case("mlp", THREE, "gpipe"),
+    Case("mlp", v_shaped(2), "v_half"),  # rows, as PyTorch has no schedule of that name
     Case("conv", TWO, "gpipe", micro_batches=2),
     Case("gpt", THREE, "early_backward_a", micro_batches=2),  # fewer than PyTorch's own schedule takes
     Case("gpt", ((0, 1, 2), (3,), (4, 5, 6)), recompute=(2,)),  # a part of a tensor is sent
@@ -134,21 +136,34 @@ def test_every_pass_is_recorded_in_the_order_of_its_row(case: Case, results: dic
     expansion, rows = expand_stages(problem, plan), schedule_rows(problem, plan)
     assert expansion.problem.op_seconds is not None
     works = (expansion.role <= Role.RECOMPUTED) & (expansion.problem.op_seconds.max(axis=1) > 0)
-    phase = expansion.problem.graph.phase
     for device, result in enumerate(results[case]):
         here = works & (expansion.placement == device)
         assert {span.op for span in result.spans} == set(np.flatnonzero(here).tolist())
         ops = [span.op for span in sorted(result.spans, key=lambda span: (span.start, span.finish))]
-        ran = [(int(expansion.stage[op]), int(expansion.micro_batch[op]), phase[op] == Phase.FORWARD) for op in ops]
+        ran = [(int(expansion.stage[op]), int(expansion.micro_batch[op]), part_of(expansion, op)) for op in ops]
         of_rank = [passes for passes, replicas in zip(rows.passes, rows.devices, strict=True) if device in replicas]
-        row = [(each.stage, each.micro_batch, each.kind == PassKind.FORWARD) for each in sum(of_rank, ())]
+        row = [(each.stage, each.micro_batch, part) for each in sum(of_rank, ()) for part in PARTS[each.kind]]
         has_ops = [each for each in row if each in ran]
         assert without_repeats([each for each in ran if each[1] >= 0]) == without_repeats(has_ops)
         is_update = [micro_batch < 0 for _, micro_batch, _ in ran]
         assert is_update == sorted(is_update)
 
 
-def without_repeats(passes: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
+PARTS: dict[PassKind, tuple[PassKind, ...]] = {
+    PassKind.BACKWARD: (PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT),
+    **{kind: (kind,) for kind in PassKind if kind != PassKind.BACKWARD},
+}
+
+
+def part_of(expansion: Expansion, op: int) -> PassKind:
+    """The part of a pass that an op at the grain of stages stands for."""
+    if expansion.problem.graph.phase[op] == Phase.FORWARD:
+        return PassKind.FORWARD
+    is_weight = expansion.given.graph.kinds[expansion.origin[op]] == KINDS[GRADIENT]
+    return PassKind.WEIGHT_GRADIENT if is_weight else PassKind.INPUT_GRADIENT
+
+
+def without_repeats(passes: list[tuple[int, int, PassKind]]) -> list[tuple[int, int, PassKind]]:
     return [each for number, each in enumerate(passes) if number == 0 or passes[number - 1] != each]
 
 

@@ -63,7 +63,8 @@ def test_stages_that_overlap_belong_to_no_rank() -> None:
 SHAPES: dict[str, tuple[Callable[[int], Ranks], int]] = {  # ranks by how many there are, and stages on each
     AS_READY.name: (lambda ranks: (), 1), "gpipe": (lambda ranks: (), 1), "early_backward_a": (lambda ranks: (), 1),
     "early_backward_b": (lambda ranks: (), 1), "zb_h1": (lambda ranks: (), 1), "interleaved": (interleaved, 2),
-    "looped_bfs": (interleaved, 2), "zb_v": (v_shaped, 2),
+    "looped_bfs": (interleaved, 2), "zb_v": (v_shaped, 2), "zb_h2": (lambda ranks: (), 1),
+    "v_half": (v_shaped, 2), "v_min": (v_shaped, 2),
 }  # fmt: skip
 
 
