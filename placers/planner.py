@@ -10,6 +10,7 @@ and of tensor parallelism, and with stages that are divided inside. The best of 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from placers.pipelines.moves import PipelineMoves
 from placers.pipelines.notes import description, said_of
 from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
-from placers.pipelines.proposals import Proposer
+from placers.pipelines.proposals import IN_LESS_MEMORY, IN_MORE_MEMORY, V_SHAPED, Proposer
 from placers.pipelines.refinement import refined
 from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival
 from placers.pipelines.size import copies_of
@@ -71,6 +72,7 @@ ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order ta
 FORMS = 8  # pipelines of different forms of which other orders of passes and folded forms are tried
 VERIFIED = 8  # pipelines of the search at the grain of stages that are simulated op by op, the best first
 OPS_VERIFIED, FEWEST_VERIFIED = 3_000_000, 2  # copies of ops in all of these together, but for some of the best
+MORE_IN_FLIGHT = 2  # pipelines that are simulated with more micro-batches in flight
 RULES = 4  # pipelines that are simulated with another order of ops
 REFINED = 48  # simulations op by op of moved cuts
 OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
@@ -250,6 +252,8 @@ class _Planning:
         apart = self._layers.weight_gradients_apart(self._problem)
         known = map(pass_order_of, by_name.built_in("envs.pass_orders") if graph.is_training else ())
         orders = tuple(each for each in known if shapes_of(each, *ANY_SHAPE, weight_gradients_apart=apart))
+        self._has_more_in_flight = IN_MORE_MEMORY in [order.name for order in orders]
+        orders = tuple(each for each in orders if each.name not in (*IN_LESS_MEMORY, IN_MORE_MEMORY))  # tried later
         moves = PipelineMoves.of(
             devices.used, devices.kind, self._proposer.server, graph.samples, self._planner.micro_batches
         )
@@ -315,7 +319,9 @@ class _Planning:
             starts += [self._pipelines[entry.plan] for entry in [self._contest.entries.get(OWN)] if entry]
         finer = len(self._fine) > len(self._layers)
         most = min(self._affordable(copies), spent.left)
-        self._search_from(self._exact, starts, spent.simulations + most - min(REFINED, most // 4) * finer)
+        later = min(REFINED if finer else MORE_IN_FLIGHT, most // 4)
+        self._search_from(self._exact, starts, spent.simulations + most - later)
+        self._with_more_in_flight()
         self._best_rule()
         entry = self._contest.entries.get(OWN)
         if entry is not None:
@@ -345,7 +351,15 @@ class _Planning:
             found |= dict.fromkeys(replace(one, order=order) for order in orders)
             found |= dict.fromkeys(folded for folded in proposer.folded(one) if folded.order in orders)
         judged = search.judged(found, spent.simulations + (until - spent.simulations) // 2)
+        less = list(self._in_less_memory(evaluator, judged))
+        judged = search.judged([*judged, *less], spent.simulations + (until - spent.simulations) // 2)
         search.run(judged, until)
+
+    def _in_less_memory(self, evaluator: PipelineEvaluator, judged: list[LayerPipeline]) -> Iterator[LayerPipeline]:
+        """Pipelines in the shape of a V, where they lack memory with fewer micro-batches in flight."""
+        for one in dict.fromkeys(replace(each, recompute=()) for each in judged if each.order == V_SHAPED[0]):
+            if 0 < evaluator.merit(one).lacking < INVALID.lacking:
+                yield from self._proposer.in_less_memory(one, evaluator.lacking(one))
 
     def _verify(self) -> None:
         """Simulate the best pipelines op by op, and see how much memory they then need."""
@@ -359,6 +373,12 @@ class _Planning:
                 seemed = evaluator.peak_bytes(pipeline)[fullest]
                 ratios.append(float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0)
         evaluator.memory_factor = max(ratios, default=1.0)
+
+    def _with_more_in_flight(self) -> None:
+        """Simulate the best pipelines with twice as many micro-batches in flight, which hide transfers."""
+        is_alone = (one for one in self._exact.ranked() if len(one.stages) > 1 and not one.is_folded)
+        for pipeline in islice(is_alone, MORE_IN_FLIGHT if self._has_more_in_flight else 0):
+            self._exact.merit(replace(pipeline, order=IN_MORE_MEMORY))
 
     def _best_rule(self) -> None:
         """Simulate the best pipelines in PyTorch's order too, in which replicas add up gradients of weights earlier."""

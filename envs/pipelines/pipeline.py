@@ -126,6 +126,12 @@ class LayerPipeline:
         return any(stage.shards > 1 for stage in self.stages)
 
     @property
+    def is_folded(self) -> bool:
+        """Whether a device has several stages."""
+        devices = [device for stage in self.stages for device in stage.devices]
+        return len(set(devices)) < len(devices)
+
+    @property
     def mesh(self) -> Mesh:
         """The axes of the stages that are divided: of the largest one all, and of others the last ones.
 

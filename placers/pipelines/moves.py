@@ -6,7 +6,7 @@
     stages              two that become one, and one that becomes two
     micro-batches       the next smaller and larger numbers
     recomputation       of one stage, or of all
-    order of passes     another
+    order of passes     another, or one micro-batch more or fewer in flight, if it says how many
     sharing             replicas that split micro-batches, or take turns
     shards              twice or half as many of each replica, in one stage or in all, if stages may be divided
 
@@ -19,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Any
 
 from envs.pass_orders import PassOrder
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from envs.plans.schedule import AS_READY
 from graphs.foundation.by_name import Extension
 from graphs.op_graph import Ints
 from placers.pipelines.micro_batches import numbers_of
@@ -49,11 +51,8 @@ class PipelineMoves:
 
     def neighbours(self, pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
         """All pipelines that differ by one change; some of them may be alike."""
-        several = len({device for stage in pipeline.stages for device in stage.devices}) < sum(
-            len(stage.devices) for stage in pipeline.stages
-        )
         yield from _cuts(pipeline)
-        if not several:
+        if not pipeline.is_folded:
             yield from (one for one in self._devices(pipeline) if self._divides(one))
             yield from (one for one in self._stages(pipeline) if self._divides(one))
         yield from (one for one in self._schedules(pipeline) if self._divides(one))
@@ -140,6 +139,7 @@ class PipelineMoves:
         for order in self.orders:
             if order != pipeline.order and len(pipeline.stages) > 1:
                 yield replace(pipeline, order=order)
+        yield from _in_flight(pipeline)
         if self.recompute:
             every = tuple(range(len(pipeline.stages)))
             yield replace(pipeline, recompute=() if pipeline.recompute else every)
@@ -167,7 +167,7 @@ class PipelineMoves:
 def change(before: LayerPipeline, after: LayerPipeline) -> str:
     """What differs between a pipeline and a neighbour, in a word or two."""
     if before.order != after.order:
-        return f"order {after.order}"
+        return f"order {after.order.name.partition(':')[0]}"
     if before.micro_batches != after.micro_batches:
         return "more micro-batches" if after.micro_batches > before.micro_batches else "fewer micro-batches"
     if before.sharing != after.sharing:
@@ -198,6 +198,15 @@ def _cuts(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
                 yield _with_stages(
                     pipeline, place, 3, replace(one, end=shifted.first), shifted, replace(other, first=shifted.end)
                 )
+
+
+def _in_flight(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
+    """With one micro-batch fewer and one more in flight, if the order of passes says how many."""
+    order: Any = None if pipeline.order == AS_READY else pipeline.order.built
+    now = getattr(order, "in_flight", 0)
+    for count in (now - 1, now + 1) if now else ():
+        if 0 < count <= pipeline.micro_batches:
+            yield replace(pipeline, order=replace(order, in_flight=count).name)
 
 
 def with_cut_moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:

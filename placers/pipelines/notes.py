@@ -45,8 +45,7 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     layers = ":".join(str(stage.end - stage.first) for stage in pipeline.stages)
     replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
-    devices = [device for stage in pipeline.stages for device in stage.devices]
-    is_known = len(set(devices)) == len(devices) and not pipeline.is_divided
+    is_known = not pipeline.is_folded and not pipeline.is_divided
     estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""

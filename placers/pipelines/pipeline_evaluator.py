@@ -49,8 +49,12 @@ class PipelineEvaluator:
         found = self._known[pipeline]
         if found is None:
             return INVALID
-        lacking = np.maximum(found.peak_bytes * self.memory_factor - self.grain.problem.cluster.memory_bytes, 0.0)
-        return Merit(float(lacking.sum()), found.seconds)
+        return Merit(float(self.lacking(pipeline).sum()), found.seconds)
+
+    def lacking(self, pipeline: LayerPipeline) -> Floats:
+        """(devices,) bytes of memory that a pipeline lacks that has been simulated."""
+        needed = self.peak_bytes(pipeline) * self.memory_factor
+        return np.maximum(needed - self.grain.problem.cluster.memory_bytes, 0.0)
 
     def refuse(self, pipeline: LayerPipeline) -> None:
         """A pipeline gives a plan that is not valid for the problem."""

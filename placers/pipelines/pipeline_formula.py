@@ -7,13 +7,15 @@ given stages on given devices; `placers.pipelines.cuts` says what a step takes o
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
 
+from envs.costs.costs import costs_of
 from envs.pass_orders import PassOrder
 from envs.pipelines.grain.layer_grain import LayerGrain
+from envs.pipelines.grain.stage_grain import BACKWARD, GRADIENT, KINDS
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.plans.schedule import Sharing
 from graphs.foundation.by_name import Extension
@@ -57,6 +59,30 @@ class PipelineFormula:
             if filled.max() <= most:
                 return pipeline
             pipeline = replace(pipeline, recompute=tuple(sorted((*pipeline.recompute, int(filled.argmax())))))
+
+    def kept(self, pipeline: LayerPipeline) -> Floats:
+        """(devices,) bytes of the activations of a micro-batch, of all stages of each device of the cluster."""
+        found = np.zeros(len(self.devices.kind))
+        for stage in pipeline.stages:
+            of_batch = self.costs.kept[stage.end] - self.costs.kept[stage.first]
+            found[list(stage.devices)] += of_batch / (pipeline.micro_batches * stage.replicas)
+        return found
+
+    def times(self, pipeline: LayerPipeline) -> tuple[float, float, float, float]:
+        """Seconds of a forward pass, an input gradient, a weight gradient and a transfer, the means of all stages."""
+        forward, backward, transfer = self._cuts.parts(
+            self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches
+        )
+        return forward, backward * (1 - self._of_weights), backward * self._of_weights, transfer
+
+    @cached_property
+    def _of_weights(self) -> float:
+        """Of the seconds of a backward pass, the part that makes gradients of weights."""
+        problem = self.grain.coarse
+        seconds = costs_of(problem).busy_seconds(problem).min(axis=1)
+        kinds = np.array(problem.graph.kinds)
+        inputs, weights = (float(seconds[kinds == KINDS[part]].sum()) for part in (BACKWARD, GRADIENT))
+        return weights / max(inputs + weights, 1e-30)
 
     def cut(
         self, sets: Sets, micro_batches: int, *, recompute: bool = False, thorough: bool = True,

@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.plans.schedule import Sharing, pass_order_of
+from graphs.op_graph import Floats
 from placers.pipelines.micro_batches import doubled, numbers_of
 from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.places import Sets, rows, sequences, server_of
@@ -32,6 +33,8 @@ INTERLEAVED = tuple(
     map(pass_order_of, ("interleaved", "interleaved_zero_bubble", "looped_bfs"))
 )  # of two stages on each device
 V_SHAPED = tuple(map(pass_order_of, ("zb_v", "dualpipe_v")))
+IN_LESS_MEMORY = ("v_half", "v_min")  # the same shape, with as many micro-batches in flight as memory admits
+IN_MORE_MEMORY = "zb_h2"  # of one stage on each device
 ALIKE = 3  # proposals of as many replicas of each stage
 FULL = 0.8  # of the memory: what is estimated to take more is proposed with recomputation, too
 
@@ -168,10 +171,12 @@ class Proposer:
         return [count for count in numbers if not is_too_large(problem, copies * count)] or list(numbers[:1])
 
     def folded(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
-        """Pipelines with two stages on each device in place of one: interleaved, and in the shape of a V."""
+        """Pipelines with two stages on each device in place of one: interleaved, and in the shape of a V.
+
+        Where memory does not admit the activations of 1F1B, also in orders that take less.
+        """
         sets = sets_of(pipeline)
-        is_folded = len(set().union(*sets)) < sum(map(len, sets))
-        if len(sets) < 2 or 2 * len(sets) > len(self.grain.layers) or is_folded:
+        if len(sets) < 2 or 2 * len(sets) > len(self.grain.layers) or pipeline.is_folded:
             return []
         again = bool(pipeline.recompute)
         found = []
@@ -179,6 +184,18 @@ class Proposer:
             cut_twice = self.cut(twice, pipeline.micro_batches, recompute=again, thorough=True).pipeline
             found += [replace(cut_twice, order=order) for order in orders]
         return found
+
+    def in_less_memory(self, pipeline: LayerPipeline, lacking: Floats) -> Iterator[LayerPipeline]:
+        """A pipeline in the order zb_v that lacks memory, (devices,) bytes, with fewer micro-batches in flight.
+
+        As many as fit, and one more, as fewer inputs then wait for their stage.
+        """
+        kept = np.maximum(self.formula.kept(pipeline), 1e-9)
+        fitting = len(pipeline.stages) // 2 - int(min(np.ceil((lacking / kept).max()), len(pipeline.stages)))
+        seconds = np.maximum(self.formula.times(pipeline), 1e-30)
+        times = "+".join(f"{each:g}" for each in np.clip(seconds / seconds[0], 0.0, 1e3).round(2).tolist())
+        for count in range(max(fitting, 1), fitting + 2):
+            yield replace(pipeline, order=f"{IN_LESS_MEMORY[0]}:in_flight={count},times={times}")
 
     def _with(self, sets: Sets, micro_batches: int, *, thorough: bool) -> Iterator[Proposal]:
         """The pipelines on a sequence of sets, with recomputation if memory asks for it, and without it.

@@ -30,6 +30,7 @@ from placers.pipelines.proposals import LATER, Proposal, Proposer
 from placers.planner import Planner, _Planning
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.drawn import examples
+from tests.envs.expansion.pipelines import Pipeline, servers, v_shaped
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.papers.test_dapple import chain_of, row
 from tests.placers.pipelines.test_cuts import unequal
@@ -95,6 +96,33 @@ def test_as_many_micro_batches_as_memory_asks_for() -> None:
     assert count > 64
     assert f"micro_batches={count},order=early_backward_a" in result.notes[1]
     assert "lacks" not in result.notes[1].partition("dapple")[2].partition(")")[0]
+
+
+def test_a_pipeline_takes_as_little_memory_as_there_is() -> None:
+    """V-Half of the paper where 1F1B has no room, with a micro-batch more in flight where there is room for it."""
+    chained = Pipeline(8, 8, weight_gradient=1.0, activation=1.0, weights=1000.0)
+    plenty = chained.problem(servers(4, bandwidth=1e9))
+    in_order = {
+        order: simulate(plenty, chained.plan(order, ranks=v_shaped(4)))
+        for order in ("zb_v", "v_half", "v_min")
+    }  # fmt: skip
+    planner = replace(QUICK, micro_batches=8)
+    for order, seconds in (("v_half", 53.0), ("v_min", 59.0)):
+        assert in_order[order].step_seconds == pytest.approx(seconds, abs=1e-5)
+        room = float(in_order[order].peak_bytes.max())
+        assert room < in_order["zb_v"].peak_bytes.max()
+        problem = chained.problem(servers(4, bandwidth=1e9, memory=room))
+        timeline = simulate(problem, planner.place(problem, budget=150).plan)
+        assert timeline.fits
+        assert timeline.step_seconds <= in_order[order].step_seconds * (1 + 1e-9)
+
+
+def test_more_micro_batches_in_flight_hide_transfers() -> None:
+    """ZB-H2's (P - 1)(F + c) + M (F + I + W) on devices of one stage each."""
+    chained = Pipeline(4, 8, weight_gradient=1.0, activation=0.3, gradient=0.3, weights=1000.0)
+    problem = chained.problem(servers(4, bandwidth=1.0))
+    found = simulate(problem, replace(QUICK, micro_batches=8).place(problem, budget=60).plan)
+    assert found.step_seconds == pytest.approx(3 * 1.3 + 8 * 3.0)
 
 
 def test_a_cpu_beside_gpus_is_left_to_the_plans_of_others() -> None:
