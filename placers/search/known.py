@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from envs.simulation.blueprint import Indices
 from envs.simulation.compiled import inlined
+from envs.simulation.simulator import Simulator
 from graphs.op_graph import Bools, Floats
 from graphs.problem import Problem
+from placers.search.all_on_one import AllOnOne
 from placers.search.moves import MoveTables
 
 LAST_BITS = np.uint64(2**15 - 1)  # of a key, that say in which slot a placement is
@@ -29,14 +31,15 @@ class Known(NamedTuple):
     keys: NDArray[np.uint64]  # (slots,)
     seconds: Floats  # (slots,) of the placement, or what it takes more than
     exact: Bools  # (slots,) which of the two
+    alone: AllOnOne
 
     @classmethod
-    def of(cls, problem: Problem) -> Known:
-        """Nothing is known."""
+    def of(cls, problem: Problem, simulator: Simulator | None = None) -> Known:
+        """Nothing is known, but what a simulator says of placements on one device."""
         size = (len(problem.units), len(problem.cluster))
         bits = np.random.default_rng(0).integers(2**64, size=size, dtype=np.uint64)
-        slots = int(LAST_BITS) + 1
-        return cls(bits, np.zeros(slots, np.uint64), np.zeros(slots), np.zeros(slots, np.bool_))
+        slots, alone = int(LAST_BITS) + 1, AllOnOne.of(problem, simulator)
+        return cls(bits, np.zeros(slots, np.uint64), np.zeros(slots), np.zeros(slots, np.bool_), alone)
 
 
 @inlined

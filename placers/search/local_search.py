@@ -40,9 +40,10 @@ class LocalSearch:
         evaluator = evaluations.evaluator
         # a class made of the simulator may evaluate otherwise
         self._simulator = evaluator if type(evaluator) is Simulator else None
-        self._work = None if self._simulator is None else BusyTimes.of(problem, self._simulator.costs.op_seconds)
+        if self._simulator is not None:
+            self._work = BusyTimes.of(problem, self._simulator.costs.op_seconds)
         self._problem = problem
-        self._known = Known.of(problem)
+        self._known = Known.of(problem, self._simulator)
         self.energy = evaluations.incumbent.value
 
     @property
@@ -64,7 +65,7 @@ class LocalSearch:
     def priorities(self, priorities: Floats) -> None:
         self._walk.priorities[:] = priorities
         self._walk.state["order_key"] = 0
-        self._known = Known.of(self._problem)  # what is known holds under the orders before
+        self._known = Known.of(self._problem, self._simulator)  # what is known holds under the orders before
 
     @property
     def energy(self) -> float:
@@ -86,7 +87,7 @@ class LocalSearch:
 
     def take_steps(self, schedule: CoolingSchedule, left: int) -> None:
         """Take some steps, for a fraction of a second and at most `left` simulations."""
-        if self._simulator is None or self._work is None:
+        if self._simulator is None:
             self._take_step(schedule)
             return
         evaluations, walk = self.evaluations, self._walk

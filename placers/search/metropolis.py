@@ -14,10 +14,12 @@ import numpy as np
 from envs.simulation.blueprint import Blueprint, Indices, Records
 from envs.simulation.compiled import compiled_with_generator, inlined
 from envs.simulation.engine import time_placements
+from envs.simulation.memory import follow_memory
 from envs.simulation.run import Run
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.search.evaluations import OVERFLOW, log_seconds, overflow
+from placers.search.all_on_one import NOT_ALONE, only_device
+from placers.search.evaluations import log_seconds, overflow
 from placers.search.idling import BusyTimes, add_up, allow_idling, follow_move, keep_move
 from placers.search.known import Known, decides, key_after, key_of, key_of_order, recalled, remember
 from placers.search.moves import MoveTables, level_at, move, take_back
@@ -107,9 +109,9 @@ def take_steps(
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
     Most changes of a good plan are too slow whatever memory they take: their simulations are given up as soon as that
-    is known, and only the others are timed again, with memory. While no plan fits, none is too slow, and each is timed
-    once. A placement that was timed lately under the same order is not timed again, but counts as a simulation. A
-    changed order that takes exactly as long as the one before is taken back, which saves the second time of very many.
+    is known, and memory is followed in the others alone. A placement that was timed lately under the same order is not
+    timed again, but counts as a simulation. A changed order that takes exactly as long as the one before is taken back,
+    which saves following the memory of very many.
 
     The blueprint has the priorities of the search in the meantime, and its own before and after.
     """
@@ -133,15 +135,13 @@ def take_steps(
             ceiling += warmth * generator.standard_exponential()
         follow_move(work, moves, placement, changed)
         proposed = key_after(known, key, moves, placement, changed)
-        peaks = walk.peak_bytes if ceiling > OVERFLOW / 2 else walk.no_peaks
-        _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling), peaks)
+        is_timed = _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling))
         state.simulations += 1
         found, penalty = log_seconds(walk.seconds[0]), 0.0
         if reordered > 0 and found == state.energy:  # an order that changes nothing
             found = np.inf
         if found <= ceiling:
-            if len(peaks) == 0:
-                time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)
+            _note_peaks(blueprint, run, known, walk, is_timed)
             penalty = overflow(walk.peak_bytes[0], walk.memory_bytes)
             found += penalty
         state.in_vain = 0 if found < state.energy else state.in_vain + 1
@@ -164,27 +164,40 @@ def take_steps(
 
 @inlined
 def _time(
-    blueprint: Blueprint,
-    run: Run,
-    work: BusyTimes,
-    known: Known,
-    walk: Walk,
-    key: np.uint64,
-    reordered: int,
+    blueprint: Blueprint, run: Run, work: BusyTimes, known: Known, walk: Walk, key: np.uint64, reordered: int,
     limit: float,
-    peak_bytes: Floats,
-) -> None:
-    """Write the seconds of what a move made, or infinity if they are found to be above a limit; and peaks if asked."""
+) -> bool:  # fmt: skip
+    """Write the seconds of what a move made, or infinity if they are found to be above a limit.
+
+    Returns whether the run is of it.
+    """
     walk.seconds[0] = np.inf
     if not allow_idling(work, limit, run.may_idle):
-        return
-    if reordered > 0 or len(peak_bytes) > 0:
-        time_placements(blueprint, walk.placement, run, walk.seconds, peak_bytes)
-    elif decides(known, key, limit):
+        return False
+    device = only_device(known.alone, walk.placement[0])
+    if device != NOT_ALONE:
+        walk.seconds[0] = known.alone.seconds[device]
+        return False
+    if reordered == 0 and decides(known, key, limit):
         walk.seconds[0] = recalled(known, key)
-    else:
-        time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+        return False
+    time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+    if reordered == 0:
         remember(known, key, walk.seconds[0], limit)
+    return True
+
+
+@inlined
+def _note_peaks(blueprint: Blueprint, run: Run, known: Known, walk: Walk, is_timed: bool) -> None:
+    """Write the memory of a placement whose seconds are known."""
+    device = only_device(known.alone, walk.placement[0])
+    if device != NOT_ALONE:
+        for each in range(len(walk.memory_bytes)):
+            walk.peak_bytes[0, each] = known.alone.peak_bytes[device, each]
+    elif is_timed:
+        follow_memory(blueprint, walk.placement[0], run, walk.peak_bytes[0])
+    else:
+        time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)
 
 
 @inlined

@@ -10,9 +10,10 @@ from hypothesis import strategies as some
 
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from graphs.op_graph import Ints
+from graphs.host import Host
+from graphs.op_graph import Ints, OpGraph, Phase
 from graphs.problem import Problem
-from graphs.runtime import IDEAL
+from graphs.runtime import IDEAL, runtime_of
 from placers.search import local_search
 from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels, levels_of
@@ -93,6 +94,38 @@ def test_it_equals_plain_python(
     plain.run(hot, hot / 10, reorder=0.0 if other else reorder)
     assert_same(search, plain)
     assert search.generator.bit_generator.state == generator.bit_generator.state
+
+
+def layers_in_a_loop(count: int, seed: int) -> Problem:
+    """A training step of layers, a unit each; on several devices their gradients of weights wait, which costs time."""
+    edges = [(layer, layer + 1) for layer in range(count - 1)]
+    kinds, mirror, latest = ["aten.mm"] * count, [-1] * count, count - 1
+    for layer in reversed(range(count)):
+        edges += [(latest, len(kinds)), (latest, len(kinds) + 1)]
+        latest = len(kinds) + 1
+        kinds += ["aten.mm.grad_weight", "aten.mm.grad"]
+        mirror += [layer, layer]
+    ops, forward, generator = len(kinds), np.array(mirror) < 0, np.random.default_rng(seed)
+    graph = OpGraph(
+        "layers", tuple(f"op{op}" for op in range(ops)), tuple(kinds), generator.integers(1, 5, ops).astype(float),
+        np.zeros(ops), generator.integers(0, 3, ops).astype(float), np.array(edges),
+        phase=np.where(forward, Phase.FORWARD, Phase.BACKWARD), mirror=np.array(mirror),
+        group=np.where(forward, np.arange(ops), mirror),
+    )  # fmt: skip
+    host = replace(Host.uniform(2.0), deferral=0.45)
+    return Problem(graph, toy_cluster(2), runtime=replace(runtime_of("parallelize"), host=host))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_times_everything_on_one_device_as_the_simulator_does_where_gradients_wait_elsewhere(seed: int) -> None:
+    problem = layers_in_a_loop(4, seed)
+    alone = np.zeros(4, np.int64)
+    if_they_waited = Simulator(problem.as_issued)
+    assert Simulator(problem).seconds(alone[None]) < if_they_waited.seconds(alone[None])
+    search = searched(problem, alone, seed, CoolingSchedule(0.5, 0.05, BUDGET))
+    plain = PlainAnnealing(Simulator(problem), alone, np.random.default_rng(seed), BUDGET)
+    plain.run(0.5, 0.05)
+    assert_same(search, plain)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 10**6])
