@@ -62,8 +62,7 @@ STARTS = (
     Start("m_etf", "wins on profiles of convolutional nets", PowerLaw(2.7e-05, 0.96, 0.02, 0.05)),
     Start("kahip:seeds=1", "wins on gnmt and nasnet by lower cuts; takes long", PowerLaw(0.00018, 0.36, 0.41, 0.3)),
 )  # fmt: skip
-ALWAYS = ("single_device",)  # so that no search is behind one device
-IN_STREAMS = (*ALWAYS, "human_expert")  # layer by layer is the order in which PyTorch issues ops: searches stay behind
+ALWAYS = ("single_device", "heft", "human_expert")  # what anyone would try: it takes little, and wins now and then
 SIMULATION = PowerLaw(1.4e-08, 1.08, 0.06, 0.05)
 
 TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
@@ -158,15 +157,14 @@ def affordable(levels: Levels, budget: int, seconds: float) -> list[tuple[Placer
     among = list(zip(STARTS, cheap_placers(), [coarser] * len(STARTS), strict=True))
     if finer < coarser:
         among.insert(0, (*among[0][:2], finer))
-    simulation, always = SIMULATION.seconds(levels[0]), IN_STREAMS if levels[0].runtime.streams else ALWAYS
-    left = min(max(LEAST_TIME, TIME_SHARE * budget) * simulation, TIME_SHARE * seconds)
+    left = min(max(LEAST_TIME, TIME_SHARE * budget) * SIMULATION.seconds(levels[0]), TIME_SHARE * seconds)
     chosen: list[tuple[Placer, int]] = []
     for start, placer, level in among:
         needed = start.estimate.seconds(levels[level])
         if not chosen or needed <= left:
             chosen.append((placer, level))
             left -= needed
-        elif start.spec in always:
+        elif start.spec in ALWAYS:
             chosen.append((placer, level))
     return chosen
 
