@@ -100,10 +100,9 @@ class _Join(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, _: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, again: Again) -> Tensor:
-        ctx.mark_dirty(y)  # though it is not: of a view, which it would be, nothing may be changed in place
         ctx.save_for_backward(x, weight)
         ctx.bias, ctx.again = None if bias is None else (bias.shape, bias.dtype), again
-        return y
+        return y.detach()  # which autograd takes for no view: of one nothing might be changed in place
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

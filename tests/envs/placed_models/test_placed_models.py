@@ -24,6 +24,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
 from tests.envs.placed_models.models import MLP, MODELS, captured, random_run
+from tests.oracle.fake_step import Storages
 
 
 class Small(nn.Module):
@@ -338,10 +339,23 @@ def test_deferred_gradients_are_those_of_autograd(
     found = []
     for run in (lambda args: function(*args, **rest), lambda args: deferred(function, args, rest)):
         leaves = [each.clone().requires_grad_(each.is_floating_point()) for each in tensors]
-        y = run(tuple(leaves))
+        y = run(tuple(leaves)).add_(1)  # changed in place, as by an activation
         (y * torch.arange(y.numel()).reshape(y.shape)).sum().backward()
         found.append((y.detach(), [leaf.grad for leaf in leaves]))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_deferred_makes_the_gradients_alone() -> None:
+    """With a bias y is a view: were an autograd function to say that it changes that, its gradient would be copied."""
+    leaves = [torch.ones(shape, requires_grad=True) for shape in ((2, 3, 4), (5, 4), (5,))]
+    y = deferred(F.linear, tuple(leaves), {})
+    gradient, storages = torch.ones_like(y), Storages()
+    for each in (*leaves, y, gradient):
+        storages.see(each)
+    before = storages.now
+    with storages:
+        y.backward(gradient)
+    assert storages.held.peak - before == sum(each.nbytes for each in leaves)
 
 
 def test_what_cannot_be_deferred_is_left_to_autograd() -> None:

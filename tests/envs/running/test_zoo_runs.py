@@ -23,7 +23,7 @@ from placers.contract.placer import as_result
 from tests.graphs.zoo import ZOO
 
 FAST = {("gradient reversal", "gpipe:micro_batches=2")}
-WHOLE = ("round_robin", "tensor_parallel")  # kinds of plans that run the whole batch at once
+WHOLE = ("round_robin", "random", "tensor_parallel")  # kinds of plans that run the whole batch at once
 DIVIDED = ("gpipe:micro_batches=2", "gpipe:micro_batches=2,order=early_backward_a", "data_parallel")
 RUNS = [
     pytest.param(name, placer, marks=[] if (name, placer) in FAST else [pytest.mark.slow])
