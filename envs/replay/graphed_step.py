@@ -23,7 +23,7 @@ from torch import Tensor
 
 from envs.replay.cuda_graphs import StepGraphs
 from envs.replay.ordered_ops import OrderedOp
-from envs.replay.replayed_pass import ReplayedPass, Turn
+from envs.replay.replayed_pass import ReplayedPass, Turn, copy_all
 from envs.replay.stretches import Stretch, share, stretches
 from envs.running.op_by_op import tape
 from graphs.foundation.errors import InputError
@@ -160,7 +160,23 @@ class GraphedPass(ReplayedPass):
     weights: Sequence[Tensor]
 
     def __post_init__(self) -> None:
+        self.is_captured = self.captured.lacking is not None
         self._versions = [weight._version for weight in self.weights]
+
+    @property
+    def has_weights(self) -> bool:
+        """Weights are where they were captured."""
+        return self.is_captured
+
+    def give(self, place: int, tensors: Mapping[int, Tensor], changed: Collection[int]) -> None:
+        """Copy what is there before a step to where graphs read it."""
+        del changed
+        static = self.captured.static
+        if not all((place, slot) in static for slot in tensors):
+            for slot, tensor in tensors.items():
+                self.put(place, slot, tensor)
+            return
+        copy_all([static[place, slot] for slot in tensors], [*tensors.values()])
 
     def put(self, place: int, slot: int, tensor: Tensor | None) -> None:
         """Copy what was made elsewhere to where graphs read it."""

@@ -71,13 +71,20 @@ class ReplayedForward:
     def of_copy(self, model: nn.Module, homes: Mapping[str, int], copier: Copier) -> ReplayedForward:
         """The same of a copy of the model, which need not be complete yet."""
         copied = ReplayedForward.__new__(ReplayedForward)
-        vars(copied).update({name: value for name, value in vars(self).items() if name not in ("_parts", "_held")})
+        vars(copied).update(
+            {name: value for name, value in vars(self).items() if name not in ("_parts", "_hooks", "_held")}
+        )
         copied.begin(model, homes, copier)
         return copied
 
     @cached_property
     def _parts(self) -> tuple[tuple[str, nn.Module], ...]:
         return tuple(self._model.named_modules())
+
+    @cached_property
+    def _hooks(self) -> list[dict[int, Any]]:
+        """Those of all parts, from now on."""
+        return [vars(part)[kind] for _, part in self._parts for kind in _HOOKS]
 
     @cached_property
     def _held(self) -> list[list[tuple[str, dict[str, Tensor], str]]]:
@@ -146,8 +153,8 @@ class ReplayedForward:
                 raise InputError(
                     f"{self._name}: a {type(part).__name__} is in {now}() mode, and was not when its step was captured"
                 )
-        if hooked := _hooked(self._parts):
-            raise InputError(f"{self._name}: {hooked}")
+        if any(not getattr(hook, "runs_by_plan", False) for hooks in self._hooks for hook in hooks.values()):
+            raise InputError(f"{self._name}: {_hooked(self._parts)}")
         if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
             raise InputError(
                 f"{self._name}: its step was captured without autocast around it; enter that in its `forward`, and "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from envs.placed_models.side_streams import PendingCopy
@@ -24,6 +26,16 @@ class ReplayedPass:
     turns: Mapping[Phase, Sequence[Turn]]  # what is computed, in the plan's order
     coming: dict[Hashable, list[PendingCopy | Tensor | None]] = field(default_factory=dict)  # copies under way, by key
     is_over: bool = False
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights are in their slots from an earlier pass."""
+        return False
+
+    def give(self, place: int, tensors: Mapping[int, Tensor], changed: Collection[int]) -> None:
+        """Give slots what is there before a step; the user's own is `changed` before the backward pass reads it."""
+        for slot, tensor in tensors.items():
+            self.slots[place][slot] = tensor.clone() if slot in changed else tensor
 
     def put(self, place: int, slot: int, tensor: Tensor | None) -> None:
         """Give a slot what was made elsewhere."""
@@ -47,3 +59,12 @@ class ReplayedPass:
         """Its backward pass has run."""
         self.slots.clear()
         self.is_over = True
+
+
+def copy_all(there: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Copy tensors to where others are, those of a device and a type with one call."""
+    alike = defaultdict[Hashable, list[tuple[Tensor, Tensor]]](list)
+    for old, new in zip(there, tensors, strict=True):
+        alike[old.device, new.device, old.dtype].append((old, new))
+    for pairs in alike.values():
+        torch._foreach_copy_([old for old, _ in pairs], [new for _, new in pairs])

@@ -27,7 +27,7 @@ from envs.placed_models.side_streams import PendingCopy
 from envs.replay.cuda_graphs import StepGraphs, graphs_for
 from envs.replay.graphed_step import GraphedStep
 from envs.replay.ordered_ops import CopyMessage, OrderedOp
-from envs.replay.replayed_pass import ReplayedPass, Turn
+from envs.replay.replayed_pass import ReplayedPass, Turn, copy_all
 from envs.running.captured_program import CapturedProgram
 from envs.running.given_inputs import GivenInputs
 from envs.running.op_by_op.gradient_ops import GradientOps
@@ -93,12 +93,11 @@ class ReplayedStep:
         """The forward pass; buffers are changed as the model changes them. Inputs are by leaf (`GivenInputs`)."""
         run = self._begin(weights)
         for place, made in enumerate(self._made):
-            for leaf, slot in made.inputs.items():
-                run.put(place, slot, self._local(inputs[leaf].detach(), place))
-            for name, slot in made.buffers.items():
-                own = self._local(buffers[name].detach(), place)
-                run.put(place, slot, own.clone() if name in self._changed else own)  # the backward pass may read it
-            for name, slot in made.weights.items():
+            given = {slot: self._local(inputs[leaf].detach(), place) for leaf, slot in made.inputs.items()}
+            given |= {slot: self._local(buffers[name].detach(), place) for name, slot in made.buffers.items()}
+            changed = {slot for name, slot in made.buffers.items() if name in self._changed}
+            run.give(place, given, changed)
+            for name, slot in () if run.has_weights else made.weights.items():
                 if self._homes[name] == place:
                     run.slots[place][slot] = weights[name].detach().requires_grad_(name in self._ops.trained)
         for name, place, slot in self._fetched:
@@ -108,8 +107,10 @@ class ReplayedStep:
         self._call(run.turns[Phase.FORWARD], run)
         for place, made in enumerate(self._made):
             new = dict(made.renewed)
-            for name in made.changed:
-                buffers[name].detach().copy_(run.slots[place][new[made.buffers[name]]])
+            copy_all(
+                [buffers[name].detach() for name in made.changed],
+                [run.slots[place][new[made.buffers[name]]] for name in made.changed],
+            )
         self._copier.settle_all()
         return run
 

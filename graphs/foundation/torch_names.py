@@ -22,6 +22,7 @@ NAMES = {
         "torch._C._are_functorch_transforms_active",
         "torch._C._current_graph_task_id",
         "torch.Tensor._version",
+        "torch._foreach_copy_",
         "torch.UntypedStorage._cdata",
         "torch.autograd.Variable._execution_engine.queue_callback",
         "torch.utils.checkpoint.CheckpointFunction",
