@@ -18,9 +18,11 @@ import numpy as np
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import Zero
+from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
+from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, most_that_divide, why_placements_only
 from placers.parallel import Parallel
@@ -78,8 +80,12 @@ class Fsdp(Named):
         """Plans with ever more micro-batches, and these; none if blocks shall not or cannot be computed again."""
         if self.recompute not in ("auto", str(again).lower()):
             return
-        numbers = numbers_of(problem.graph.samples, replicas)
-        for micro_batches in (self.micro_batches,) if self.micro_batches else (1, *doubled(numbers, 1)):
+        numbers = [self.micro_batches]
+        if not self.micro_batches:
+            possible = (1, *doubled(numbers_of(problem.graph.samples, replicas), 1))
+            least = _least(problem, replicas, again=again)
+            numbers = [count for count in possible if count >= least] or [possible[-1]]
+        for micro_batches in numbers:
             try:
                 yield micro_batches, self._plan(problem, replicas, micro_batches, again=again)
             except InputError:
@@ -93,6 +99,15 @@ class Fsdp(Named):
 
 
 build = Fsdp
+
+
+def _least(problem: Problem, replicas: int, *, again: bool) -> float:
+    """Micro-batches with fewer of which what waits for the backward pass, or a block of it, would not fit alone."""
+    state = float(problem.weight_state_bytes.sum())
+    held = HeldMemory.of(problem).on_devices(np.zeros(problem.graph.num_units, np.int64))[0]
+    blocks = int(named_blocks(problem.graph).max()) + 1 if again else 1
+    limit = float(problem.cluster.memory_bytes[list(accelerators(problem.cluster))].min())
+    return float(held - state) / (replicas * max(blocks, 1) * max(limit, 1.0))
 
 
 def _merit(problem: Problem, plan: Plan) -> Merit:

@@ -30,9 +30,9 @@ from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
 from graphs.runtime import PROGRAM
 from placers.annealing import Annealing
-from placers.contract.whole_plans import Proposes, accelerators, check_divides, why_placements_only
+from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
 from placers.default import RELEASED
-from placers.pipelines.as_pipeline import as_pipeline
+from placers.pipelines.as_pipeline import as_pipeline, proposed_by
 from placers.pipelines.budget import Spent, spending
 from placers.pipelines.contest import Contest, Contestant
 from placers.pipelines.divided import DividedPipelines
@@ -43,7 +43,7 @@ from placers.pipelines.notes import description, said_of
 from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import IN_LESS_MEMORY, IN_MORE_MEMORY, V_SHAPED, Proposer
-from placers.pipelines.refinement import refined
+from placers.pipelines.refinement import finer, refined, refined_by_stages
 from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival
 from placers.pipelines.size import copies_of
 from placers.split_search import SplitSearch
@@ -74,8 +74,9 @@ VERIFIED = 8  # pipelines of the search at the grain of stages that are simulate
 OPS_VERIFIED, FEWEST_VERIFIED = 3_000_000, 2  # copies of ops in all of these together, but for some of the best
 MORE_IN_FLIGHT = 2  # pipelines that are simulated with more micro-batches in flight
 RULES = 4  # pipelines that are simulated with another order of ops
-REFINED = 48  # simulations op by op of moved cuts
-OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
+REFINED = 48  # simulations of moved cuts
+OPS_REFINED = 4_000_000  # copies of ops that are simulated there op by op in all; more are at the grain of stages
+MORE_REFINED = 4  # times as many at that grain
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class _Planning:
         self._compare([*rivals, *splitting, *map(Rival, SHARDED)])
         self._search_placement(0 if placements else int(self._share_of_placements() * self._spent.left))
         self._search_splits()
-        learned = self._of_a_policy()
+        learned = proposed_by(self._planner.whole_plans, self._problem, self._layers, LEARNED, self._seed)
         self._search_pipelines([*self._divided(), *learned, *(proposal.pipeline for proposal in proposals)])
 
     def result(self, *, stopped: bool) -> PlacerResult:
@@ -259,21 +260,6 @@ class _Planning:
         )
         return replace(moves, orders=orders, recompute=graph.is_training)
 
-    def _of_a_policy(self) -> list[LayerPipeline]:
-        """Pipelines of a placer that makes whole plans without a simulation.
-
-        Raises InputError for a placer that cannot.
-        """
-        spec = self._planner.whole_plans
-        if not spec:
-            return []
-        placer = by_name.build("placers", spec)
-        if not isinstance(placer, Proposes):
-            raise InputError(f"planner: {spec!r} proposes no whole plans; give `whole_plans` a placer that does")
-        plans = placer.proposals(self._problem, LEARNED, self._seed)
-        found = (as_pipeline(self._problem, self._layers, plan) for plan in plans)
-        return list(dict.fromkeys(one for one in found if one is not None))
-
     def _by_latency(self) -> bool:
         """Whether pipelines are judged by latency at the grain of stages; by the step time, if not."""
         objective = self._problem.objective
@@ -309,7 +295,7 @@ class _Planning:
         starts = [*(one for one in others if one is not None), *proposals]
         copies = self._copies(proposals[0])
         if len(graph) > FEW_OPS or copies > FEW_COPIES:
-            until = spent.budget - min(self._affordable(copies), int(OP_BY_OP * spent.left))
+            until = spent.budget - min(self._affordable(copies) + self._refined(copies), int(OP_BY_OP * spent.left))
             for number in range(ROUNDS):
                 left = until - spent.simulations
                 self._search_from(self._evaluator, starts, spent.simulations + left // (ROUNDS - number))
@@ -317,18 +303,34 @@ class _Planning:
                 starts = self._evaluator.ranked()[:VERIFIED]
                 copies = max(map(self._copies, starts), default=copies)
             starts += [self._pipelines[entry.plan] for entry in [self._contest.entries.get(OWN)] if entry]
-        finer = len(self._fine) > len(self._layers)
         most = min(self._affordable(copies), spent.left)
-        later = min(REFINED if finer else MORE_IN_FLIGHT, most // 4)
+        later = min(max(self._refined(copies), MORE_IN_FLIGHT), most // 4)
         self._search_from(self._exact, starts, spent.simulations + most - later)
         self._with_more_in_flight()
         self._best_rule()
         entry = self._contest.entries.get(OWN)
         if entry is not None:
-            pipeline = self._chosen = self._pipelines[entry.plan]
-            if finer:
-                most = min(REFINED, max(OPS_REFINED // copies_of(entry.plan), 4))
-                refined(self._proposer.grain, self._fine, pipeline, self._contest, OWN, most)
+            self._chosen = self._pipelines[entry.plan]
+            if len(self._fine) > len(self._layers):
+                self._refine(finer(self._chosen, self._layers, self._fine), copies_of(entry.plan))
+
+    def _refined(self, copies: int) -> int:
+        """How many pipelines of so many copies of ops are judged with moved cuts."""
+        return REFINED * (len(self._fine) > len(self._layers)) * (MORE_REFINED if copies * REFINED > OPS_REFINED else 1)
+
+    def _refine(self, pipeline: LayerPipeline, copies: int) -> None:
+        """Move the cuts of the best pipeline unit by unit: op by op or, of very many copies, at the grain of stages."""
+        problem, splits = self._problem, self._proposer.grain.splits
+
+        def offered(one: LayerPipeline) -> Contestant | None:
+            return self._contest.offer(OWN, one.plan(problem, self._fine, splits))
+
+        if copies * REFINED <= OPS_REFINED:
+            refined(pipeline, lambda one: getattr(offered(one), "merit", INVALID), REFINED)
+            return
+        evaluator = PipelineEvaluator(LayerGrain(problem, self._fine, splits), self._spent, latency=self._by_latency())
+        evaluator.memory_factor = self._evaluator.memory_factor
+        refined_by_stages(pipeline, evaluator, offered, self._refined(copies))
 
     def _copies(self, pipeline: LayerPipeline) -> int:
         """Of ops, in micro-batches and replicas."""
@@ -369,9 +371,7 @@ class _Planning:
         for pipeline in ranked[:most]:
             entry = self._simulated(pipeline)
             if entry is not None:
-                fullest = (entry.peak_bytes / np.maximum(self._problem.cluster.memory_bytes, 1.0)).argmax()
-                seemed = evaluator.peak_bytes(pipeline)[fullest]
-                ratios.append(float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0)
+                ratios.append(evaluator.memory_ratio(pipeline, entry))
         evaluator.memory_factor = max(ratios, default=1.0)
 
     def _with_more_in_flight(self) -> None:

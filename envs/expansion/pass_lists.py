@@ -25,6 +25,7 @@ import numpy as np
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.pass_orders import Passes, PassKind, PassOrder, Ranks
+from envs.pass_orders._joined import joined_passes
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
@@ -176,7 +177,7 @@ def _ordered(order: Extension[PassOrder], ranks: Ranks, micro_batches: int) -> t
 
 
 def _read(order: Extension[PassOrder], ranks: Ranks, micro_batches: int) -> tuple[Ints, ...]:
-    numbers = _numbers(order, order.built.passes(ranks, micro_batches))
+    numbers = _numbers(order, joined_passes(order.built, ranks, micro_batches))
     if len(numbers) != len(ranks):
         raise InputError(
             f"the order {order!r} has passes for {len(numbers)} ranks of {len(ranks)}; expected one tuple each"

@@ -9,9 +9,14 @@ several shards, which divide the ops of the stage (tensor parallelism), as devic
 
     LayerStage(3, 7, (0, 1, 2, 3, 4, 5, 6, 7), shards=4)     replicas (0, 1, 2, 3) and (4, 5, 6, 7) of four shards each
     mesh              (2, 2, 2)                              the first axis divides the batch, the others as is found
+
+Of a stage all layers may be computed again, or the first ones, which are then a stage of their own on its devices.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +51,7 @@ class LayerStage:
     end: int  # the first layer that is not in it
     devices: tuple[int, ...]
     shards: int = 1  # of each replica: consecutive devices, which divide the ops
+    again: int = 0  # of its layers, the first ones: keep only what enters them and are computed again, as one
 
     @property
     def replicas(self) -> int:
@@ -111,6 +117,8 @@ class LayerPipeline:
 
         `Plan.check` does what is checked, but that InputError is raised where stages have no mesh in common.
         """
+        if (in_parts := self.in_parts()) is not self:
+            return in_parts.plan(problem, layers, splits)
         stage = self.stage_of_unit(layers)[problem.graph.units].tolist()
         devices = tuple(self.stages[number].devices for number in stage)
         mesh, split = self.mesh, self._split(stage, splits)
@@ -119,6 +127,19 @@ class LayerPipeline:
         else:
             schedule = self.schedule(problem, layers, tuple(stage))
         return Plan(devices, self.rule, schedule, split, mesh)
+
+    def in_parts(self) -> LayerPipeline:
+        """The same, whose stages are each computed again or not: layers that are and those that follow are two."""
+        if not any(stage.again for stage in self.stages):
+            return self
+        stages, again = list[LayerStage](), list[int]()
+        for number, stage in enumerate(self.stages):
+            cut = stage.end if number in self.recompute else min(stage.first + stage.again, stage.end)
+            if cut > stage.first:
+                again.append(len(stages))
+            bounds = sorted({stage.first, cut, stage.end})
+            stages += [replace(stage, first=first, end=end, again=0) for first, end in pairwise(bounds)]
+        return replace(self, stages=tuple(stages), recompute=tuple(again))
 
     @property
     def is_divided(self) -> bool:
@@ -165,11 +186,18 @@ class LayerPipeline:
         )  # fmt: skip
 
     def shares(self, problem: Problem, layers: Layers) -> tuple[Shares, ...]:
-        """By stage the shares of its replicas, by their speed where that differs; () for equal ones."""
+        """By stage the shares of its replicas, by their speed where that differs; () for equal ones.
+
+        Stages that follow one another on the same devices have the same.
+        """
         if self.sharing != "split" or self.is_divided:
             return ()
         samples = problem.graph.samples // self.micro_batches
-        return tuple(_by_speed(layers, stage, samples) for stage in self.stages)
+        found = list[Shares]()
+        for _, several in groupby(self.stages, lambda stage: stage.devices):
+            stages = list(several)
+            found += [_by_speed(layers, replace(stages[0], end=stages[-1].end), samples)] * len(stages)
+        return tuple(found)
 
     def stage_of_unit(self, layers: Layers) -> Ints:
         """(units,) the stage of each."""

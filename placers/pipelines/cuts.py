@@ -18,6 +18,8 @@ from envs.simulation.compiled import compiled, inlined, subroutine
 from graphs.op_graph import Bools, Floats, Ints
 from placers.pipelines.stage_costs import StageCosts
 
+ALL = 1 << 30  # layers that are computed again: those of the whole stage
+NEEDED = -1  # as many as make the stage fit, or all if none do
 BOUNDS = np.array([1.0, 1.04, 1.1, 1.2, 1.35, 1.6, 2.2, 1e9])  # on the slowest stage, over the least; ours
 
 
@@ -38,7 +40,7 @@ class StagePlaces(NamedTuple):
     backward_busy: Floats
     sum_latency: Floats  # of the all-reduce
     sum_per_byte: Floats
-    recompute: Bools  # whether the stage keeps only what enters it
+    again: Ints  # of the layers of the stage, the first ones that are computed again; or ALL, or NEEDED
 
 
 class Scratch(NamedTuple):
@@ -48,6 +50,7 @@ class Scratch(NamedTuple):
     begin: Ints  # (stages + 1, layers + 1)
     bounds: Ints  # (stages + 1,) the cuts of the moment
     found: Ints  # (stages + 1,) the best cuts
+    again: Ints  # (stages,) the first layers of each that are computed again
     forward: Floats  # (stages,) seconds
     backward: Floats
     summing: Floats
@@ -62,8 +65,48 @@ class Scratch(NamedTuple):
         table = stages + 1, layers + 1
         return cls(
             np.zeros(table), np.zeros(table, np.int64), np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64),
-            *(np.zeros(stages) for _ in range(7)),
+            np.zeros(stages, np.int64), *(np.zeros(stages) for _ in range(7)),
         )  # fmt: skip
+
+
+@inlined
+def _memory_with(
+    costs: StageCosts, places: StagePlaces, stage: int, layers: tuple[int, int, int], micro_batches: int
+) -> float:
+    """Bytes on each device of a stage: of layers from one on, those before the second are computed again."""
+    first, cut, end = layers
+    share = places.share[stage] / micro_batches
+    kept = costs.kept[end] - costs.kept[cut]
+    if cut > first:
+        kept += costs.entering[first, end]
+        if cut < end:
+            kept += costs.entering[cut, end]
+    inside = costs.kept[cut] - costs.kept[first]  # of one micro-batch at a time
+    return float(costs.held[end] - costs.held[first] + (kept * places.flying[stage] + inside) * share)
+
+
+@inlined
+def _again(costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int) -> int:
+    """How many of the first layers of a stage are computed again."""
+    wanted = places.again[stage]
+    if wanted != NEEDED:
+        return int(min(wanted, end - first))
+    least, most = 0, end - first
+    while least < most:
+        count = (least + most) // 2
+        held = _memory_with(costs, places, stage, (first, first + count, end), micro_batches)
+        if held <= places.limit[stage]:
+            most = count
+        else:
+            least = count + 1
+    return least
+
+
+@inlined
+def _memory(costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int) -> float:
+    """Bytes on each device of a stage."""
+    cut = first + _again(costs, places, stage, first, end, micro_batches)
+    return float(_memory_with(costs, places, stage, (first, cut, end), micro_batches))
 
 
 @inlined
@@ -72,6 +115,7 @@ def _stage(
 ) -> tuple[float, float, float]:
     """Seconds of a stage forward and backward, the slowest of its replicas, and of its update with all-reduce."""
     forward, backward, update = 0.0, 0.0, 0.0
+    kept = first + _again(costs, places, stage, first, end, micro_batches)  # the first layer that keeps what it makes
     for kind in range(places.has_kind.shape[1]):
         if places.has_kind[stage, kind]:
             share = places.of_kind[stage, kind] / micro_batches
@@ -80,7 +124,9 @@ def _stage(
             forward = max(forward, on)
             back = (costs.backward[kind, end] - costs.backward[kind, first]) * share
             back += costs.backward_fixed[kind, end] - costs.backward_fixed[kind, first]
-            backward = max(backward, back + on if places.recompute[stage] else back)
+            back += (costs.forward[kind, kept] - costs.forward[kind, first]) * share
+            back += costs.forward_fixed[kind, kept] - costs.forward_fixed[kind, first]
+            backward = max(backward, back)
             update = max(update, costs.update[kind, end] - costs.update[kind, first])
     summed = costs.weights[end] - costs.weights[first]
     if summed > 0:
@@ -106,16 +152,6 @@ def _sending(
         backward = places.backward_latency[stage] + places.backward_per_byte[stage] * returned
         busy = max(busy, places.backward_latency[stage] + places.backward_busy[stage] * returned)
     return forward, backward, busy
-
-
-@inlined
-def _memory(costs: StageCosts, places: StagePlaces, stage: int, first: int, end: int, micro_batches: int) -> float:
-    """Bytes on each device of a stage."""
-    share = places.share[stage] / micro_batches
-    kept, entered = (costs.kept[end] - costs.kept[first]) * share, costs.entering[first, end] * share
-    flying = places.flying[stage]
-    kept = entered * flying + kept if places.recompute[stage] else kept * flying
-    return float(costs.held[end] - costs.held[first] + kept)
 
 
 @subroutine
@@ -144,13 +180,15 @@ def _path(
                 if bound < 0:
                     value = max(best[stage, first], filled)
                 elif filled > 1:
-                    if places.recompute[stage]:
+                    if places.again[stage]:
                         continue
                     break  # and still more so with more layers, as with what follows
                 else:
                     forward, backward, update = _stage(costs, places, stage, first, end, micro_batches)
                     computing = (forward + backward) / places.rate[stage]
                     if computing > bound or (bound == np.inf and computing >= least):
+                        if places.again[stage] == NEEDED:
+                            continue  # with more layers, others may be computed again
                         break
                     there, back, sending = _sending(costs, places, stage, first, end, micro_batches)
                     slowest = max(computing + summed * update / micro_batches, sending)
@@ -218,6 +256,7 @@ def _fullest(costs: StageCosts, places: StagePlaces, cuts: Ints, micro_batches: 
     for stage in range(len(places.share)):
         held = _memory(costs, places, stage, cuts[stage], cuts[stage + 1], micro_batches)
         scratch.filled[stage] = held / places.limit[stage]
+        scratch.again[stage] = _again(costs, places, stage, cuts[stage], cuts[stage + 1], micro_batches)
         full = max(full, scratch.filled[stage])
     return full
 
@@ -284,6 +323,15 @@ def _estimated(
     return _estimate(costs, places, cuts, micro_batches, scratch), _fullest(costs, places, cuts, micro_batches, scratch)
 
 
+class Cut(NamedTuple):
+    """Cuts of a pipeline, and what a formula says of it."""
+
+    ends: list[int]  # (stages + 1,) from 0 on
+    again: list[int]  # (stages,) the first layers of each that are computed again
+    seconds: float  # of a step
+    full: float  # how full the fullest device is
+
+
 class CutFormula:
     """What the formula says of pipelines of some layers. Its buffers grow with the pipelines that it is asked about."""
 
@@ -291,8 +339,8 @@ class CutFormula:
         self._costs, self._layers = costs, costs.forward.shape[1] - 1
         self._scratch = Scratch.room_for(0, self._layers)
 
-    def cut(self, places: StagePlaces, micro_batches: int, *, thorough: bool) -> tuple[list[int], float, float]:
-        """The best cuts, stages + 1 from 0 on; seconds of a step, and how full the fullest device is.
+    def cut(self, places: StagePlaces, micro_batches: int, *, thorough: bool) -> Cut:
+        """The best cuts, and what a step takes with them.
 
         Infinite seconds if no cuts keep to the memory: then the cuts are those that come nearest to it.
         Raises ValueError for more stages than layers.
@@ -302,7 +350,7 @@ class CutFormula:
             raise ValueError(f"{self._layers} layers cannot be cut into {stages} stages")
         scratch = self._room_for(stages)
         seconds, full = _cut(self._costs, places, micro_batches, thorough, BOUNDS, scratch)
-        return scratch.found[: stages + 1].tolist(), seconds, full
+        return Cut(scratch.found[: stages + 1].tolist(), scratch.again[:stages].tolist(), seconds, full)
 
     def estimated(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> tuple[float, float]:
         """Both numbers of given cuts, (stages + 1,). Raises ValueError if there are more or fewer cuts."""
@@ -322,6 +370,11 @@ class CutFormula:
         count, scratch = len(places.share), self._scratch
         sent = np.concatenate([scratch.there[1:count], scratch.back[1:count]])
         return float(scratch.forward[:count].mean()), float(scratch.backward[:count].mean()), float(sent.mean())
+
+    def again(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> list[int]:
+        """(stages,) how many of the first layers of each are computed again."""
+        self.estimated(places, cuts, micro_batches)
+        return list(map(int, self._scratch.again[: len(places.share)]))
 
     def _room_for(self, stages: int) -> Scratch:
         """Buffers for `stages` stages: compiled code writes to all of them, and does not see where they end."""

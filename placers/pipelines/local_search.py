@@ -161,9 +161,8 @@ class PipelineSearch:
         other = [one for one in best if change(pipeline, one) in CUT_CUT_AGAIN][:CUT_AGAIN]
         further = [self._formula.cut_again(one) for one in other]
         if self._moves.recompute:
-            further += [
-                self._recomputing(one) for one in [*best[:CUT_AGAIN], *further] if self._formula.estimates(one)[1] > 1
-            ]
+            full = [one for one in [*best[:CUT_AGAIN], *further] if self._formula.estimates(one)[1] > 1]
+            further += [by(one) for one in full for by in (self._recomputing, self._formula.with_needed)]
         promise = self._promised(pipeline, further) | promise
         return sorted(promise, key=promise.__getitem__)
 

@@ -5,7 +5,7 @@
                         change places
     stages              two that become one, and one that becomes two
     micro-batches       the next smaller and larger numbers
-    recomputation       of one stage, or of all
+    recomputation       of one stage, or of all; or of more or fewer of the first layers of a stage, where such are
     order of passes     another, or one micro-batch more or fewer in flight, if it says how many
     sharing             replicas that split micro-batches, or take turns
     shards              twice or half as many of each replica, in one stage or in all, if stages may be divided
@@ -145,6 +145,11 @@ class PipelineMoves:
             yield replace(pipeline, recompute=() if pipeline.recompute else every)
             for stage in every:
                 yield replace(pipeline, recompute=tuple(sorted({stage} ^ set(pipeline.recompute))))
+            if any(stage.again for stage in pipeline.stages):
+                moved = (
+                    with_again_moved(pipeline, stage, sign * by) for stage in every for by in STEPS for sign in (-1, 1)
+                )
+                yield from (one for one in moved if one is not None)
         if any(len(stage.devices) > 1 for stage in pipeline.stages) and pipeline.micro_batches > 1:
             yield replace(pipeline, sharing="turns" if pipeline.sharing == "split" else "split")
 
@@ -178,6 +183,8 @@ def change(before: LayerPipeline, after: LayerPipeline) -> str:
         return "devices"
     if [stage.shards for stage in before.stages] != [stage.shards for stage in after.stages]:
         return "shards"
+    if [stage.again for stage in before.stages] != [stage.again for stage in after.stages]:
+        return "layers computed again"
     if before.recompute != after.recompute:
         return "more recomputation" if len(after.recompute) > len(before.recompute) else "less recomputation"
     return "cuts"
@@ -207,6 +214,15 @@ def _in_flight(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
     for count in (now - 1, now + 1) if now else ():
         if 0 < count <= pipeline.micro_batches:
             yield replace(pipeline, order=replace(order, in_flight=count).name)
+
+
+def with_again_moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:
+    """With `by` more of the first layers of a stage computed again, if others of its layers are not."""
+    stage = pipeline.stages[place]
+    count = stage.again + by
+    if not 0 <= count < stage.end - stage.first or place in pipeline.recompute:
+        return None
+    return _with_stages(pipeline, place, 1, replace(stage, again=count))
 
 
 def with_cut_moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:

@@ -45,6 +45,8 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     layers = ":".join(str(stage.end - stage.first) for stage in pipeline.stages)
     replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
+    parts = [f"{stage.again} of stage {place}" for place, stage in enumerate(pipeline.stages) if stage.again]
+    again += f", the first layers computed again: {', '.join(parts)}" if parts else ""
     is_known = not pipeline.is_folded and not pipeline.is_divided
     estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""

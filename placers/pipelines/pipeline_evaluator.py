@@ -66,6 +66,12 @@ class PipelineEvaluator:
         assert found is not None
         return found.peak_bytes
 
+    def memory_ratio(self, pipeline: LayerPipeline, entry: Contestant) -> float:
+        """What the fullest device needs op by op, of a pipeline that has been simulated, over what it needs here."""
+        fullest = (entry.peak_bytes / np.maximum(self.grain.problem.cluster.memory_bytes, 1.0)).argmax()
+        seemed = self.peak_bytes(pipeline)[fullest]
+        return float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0
+
     def ranked(self) -> list[LayerPipeline]:
         """All pipelines so far, the best first."""
         valid = [pipeline for pipeline, found in self._known.items() if found is not None]

@@ -19,8 +19,8 @@ from envs.pipelines.grain.stage_grain import BACKWARD, GRADIENT, KINDS
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.plans.schedule import Sharing
 from graphs.foundation.by_name import Extension
-from graphs.op_graph import Bools, Floats, Ints
-from placers.pipelines.cuts import CutFormula, StagePlaces
+from graphs.op_graph import Floats, Ints
+from placers.pipelines.cuts import ALL, NEEDED, Cut, CutFormula, StagePlaces
 from placers.pipelines.links_between import LinksBetween
 from placers.pipelines.places import Sets
 from placers.pipelines.stage_costs import kinds_of, shares_of_kinds, stage_costs
@@ -85,26 +85,36 @@ class PipelineFormula:
         return weights / max(inputs + weights, 1e-30)
 
     def cut(
-        self, sets: Sets, micro_batches: int, *, recompute: bool = False, thorough: bool = True,
-        sharing: Sharing = "split",
-    ) -> tuple[list[int], float, float]:  # fmt: skip
-        """Where a 1F1B pipeline on these sets of devices is best cut, and both estimates of it, as `CutFormula.cut`."""
+        self, sets: Sets, micro_batches: int, *, again: int = 0, thorough: bool = True, sharing: Sharing = "split"
+    ) -> Cut:
+        """Where a 1F1B pipeline on these sets of devices is best cut, as `CutFormula.cut`.
+
+        Computed again are no layers, those of all stages (`ALL`), or as many of each as memory asks for (`NEEDED`).
+        """
         flying = in_flight(ONE_F_ONE_B, sets, micro_batches, sharing)
-        places = self._places(sets, flying, sharing, np.full(len(sets), recompute))
+        places = self._places(sets, flying, sharing, np.full(len(sets), again))
         return self._cuts.cut(places, micro_batches, thorough=thorough)
 
     def cut_again(self, pipeline: LayerPipeline) -> LayerPipeline:
         """The same pipeline, cut where the formula says."""
-        ends, _, _ = self._cuts.cut(self._places_of(pipeline), pipeline.micro_batches, thorough=True)
-        both = zip(pairwise(ends), pipeline.stages, strict=True)
-        return replace(pipeline, stages=tuple(replace(stage, first=first, end=end) for (first, end), stage in both))
+        needed = any(stage.again for stage in pipeline.stages)
+        cut = self._cuts.cut(self._places_of(pipeline, needed=needed), pipeline.micro_batches, thorough=True)
+        return _cut_at(pipeline, cut.ends, cut.again if needed else [0] * len(pipeline.stages))
 
-    def _places_of(self, pipeline: LayerPipeline) -> StagePlaces:
+    def with_needed(self, pipeline: LayerPipeline) -> LayerPipeline:
+        """The same pipeline, in which as many of the first layers of stages are computed again as memory asks for."""
+        ends = _ends(pipeline)
+        again = self._cuts.again(self._places_of(pipeline, needed=True), ends, pipeline.micro_batches)
+        return _cut_at(pipeline, ends.tolist(), again)
+
+    def _places_of(self, pipeline: LayerPipeline, *, needed: bool = False) -> StagePlaces:
+        """What the formula knows of the places of a pipeline; `needed`: as many layers again as memory asks for."""
         sets, sharing = sets_of(pipeline), pipeline.sharing
-        again = np.array([stage in pipeline.recompute for stage in range(len(sets))])
+        given = [NEEDED if needed else stage.again for stage in pipeline.stages]
+        again = np.array([ALL if stage in pipeline.recompute else each for stage, each in enumerate(given)])
         return self._places(sets, in_flight(pipeline.order, sets, pipeline.micro_batches, sharing), sharing, again)
 
-    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> StagePlaces:
+    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, again: Ints) -> StagePlaces:
         between = self.links.taking_turns if sharing == "turns" else self.links.sending
         before = (sets[0], *sets[:-1])
         forward = [between(one, other) for one, other in zip(before, sets, strict=True)]
@@ -122,7 +132,7 @@ class PipelineFormula:
         return StagePlaces(
             has_kind, np.where(has_kind, of_kind, 0.0).max(axis=1), of_kind, rate,
             np.array([self._memory(several) / hosted[several] for several in sets]),
-            flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, recompute,
+            flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, again,
         )  # fmt: skip
 
 
@@ -141,6 +151,15 @@ def in_flight(order: Extension[PassOrder], sets: Sets, micro_batches: int, shari
 def sets_of(pipeline: LayerPipeline) -> Sets:
     """The devices of each stage."""
     return tuple(stage.devices for stage in pipeline.stages)
+
+
+def _cut_at(pipeline: LayerPipeline, ends: Sequence[int], again: Sequence[int]) -> LayerPipeline:
+    """The same pipeline cut there, with so many first layers of stages that are not recomputed as a whole."""
+    stages = tuple(
+        replace(stage, first=first, end=end, again=0 if number in pipeline.recompute else count)
+        for number, (stage, (first, end), count) in enumerate(zip(pipeline.stages, pairwise(ends), again, strict=True))
+    )
+    return replace(pipeline, stages=stages)
 
 
 def _ends(pipeline: LayerPipeline) -> Ints:

@@ -13,6 +13,7 @@ import numpy as np
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.plans.schedule import Sharing, pass_order_of
 from graphs.op_graph import Floats
+from placers.pipelines.cuts import ALL, NEEDED
 from placers.pipelines.micro_batches import doubled, numbers_of
 from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.places import Sets, rows, sequences, server_of
@@ -115,16 +116,16 @@ class Proposer:
         """The best that single changes of the devices of stages lead to."""
         for _ in range(CHANGES):
             pipeline = proposal.pipeline
-            recompute, counts = bool(pipeline.recompute), pipeline.micro_batches
+            again, counts = _again(pipeline), pipeline.micro_batches
             around = [
-                self.cut(sets, counts, recompute=recompute, thorough=False, sharing=pipeline.sharing)
+                self.cut(sets, counts, again=again, thorough=False, sharing=pipeline.sharing)
                 for sets in self._around(sets_of(pipeline))
                 if self._divides(sets, counts, pipeline.sharing) and len(sets) <= len(self.grain.layers)
             ]
             best = min(around, key=_merit, default=proposal)
             if stopped() or _merit(best) >= _merit(proposal):
                 break
-            proposal = self.cut(sets_of(best.pipeline), counts, recompute=recompute, sharing=pipeline.sharing)
+            proposal = self.cut(sets_of(best.pipeline), counts, again=again, sharing=pipeline.sharing)
         return proposal
 
     def _around(self, sets: Sets) -> Iterator[Sets]:
@@ -178,10 +179,10 @@ class Proposer:
         sets = sets_of(pipeline)
         if len(sets) < 2 or 2 * len(sets) > len(self.grain.layers) or pipeline.is_folded:
             return []
-        again = bool(pipeline.recompute)
+        again = ALL if pipeline.recompute else 0
         found = []
         for twice, orders in ((sets + sets, INTERLEAVED), (sets + sets[::-1], V_SHAPED)):
-            cut_twice = self.cut(twice, pipeline.micro_batches, recompute=again, thorough=True).pipeline
+            cut_twice = self.cut(twice, pipeline.micro_batches, again=again, thorough=True).pipeline
             found += [replace(cut_twice, order=order) for order in orders]
         return found
 
@@ -198,7 +199,7 @@ class Proposer:
             yield replace(pipeline, order=f"{IN_LESS_MEMORY[0]}:in_flight={count},times={times}")
 
     def _with(self, sets: Sets, micro_batches: int, *, thorough: bool) -> Iterator[Proposal]:
-        """The pipelines on a sequence of sets, with recomputation if memory asks for it, and without it.
+        """The pipelines on a sequence of sets, with recomputation, also of some layers, if memory asks for it.
 
         Replicas split micro-batches, and take turns if the micro-batches suffice.
         """
@@ -209,24 +210,33 @@ class Proposer:
             found = self.cut(sets, micro_batches, thorough=thorough, sharing=sharing)
             yield found
             if found.full > FULL and self.grain.problem.graph.is_training:
-                yield self.cut(sets, micro_batches, recompute=True, thorough=thorough, sharing=sharing)
+                yield self.cut(sets, micro_batches, again=ALL, thorough=thorough, sharing=sharing)
+                if sharing == "split":
+                    yield self.cut(sets, micro_batches, again=NEEDED, thorough=thorough)
 
     def cut(
-        self, sets: Sets, micro_batches: int, *, recompute: bool = False, thorough: bool = True,
-        sharing: Sharing = "split",
-    ) -> Proposal:  # fmt: skip
-        """The best cuts by formula of a pipeline on these sets of devices."""
-        ends, seconds, full = self.formula.cut(
-            sets, micro_batches, recompute=recompute, thorough=thorough, sharing=sharing
-        )
-        pipeline = self.pipeline(sets, ends, micro_batches)
-        again = tuple(range(len(sets))) if recompute else ()
-        return Proposal(replace(pipeline, recompute=again, sharing=sharing), seconds, full)
+        self, sets: Sets, micro_batches: int, *, again: int = 0, thorough: bool = True, sharing: Sharing = "split"
+    ) -> Proposal:
+        """The best cuts by formula of a pipeline on these sets of devices; `again` as of `PipelineFormula.cut`."""
+        cut = self.formula.cut(sets, micro_batches, again=again, thorough=thorough, sharing=sharing)
+        pipeline = self.pipeline(sets, cut.ends, micro_batches)
+        if again == NEEDED:
+            parts = zip(pipeline.stages, cut.again, strict=True)
+            pipeline = replace(pipeline, stages=tuple(replace(stage, again=count) for stage, count in parts))
+        recompute = tuple(range(len(sets))) if again == ALL else ()
+        return Proposal(replace(pipeline, recompute=recompute, sharing=sharing), cut.seconds, cut.full)
 
     def pipeline(self, sets: Sets, ends: Sequence[int], micro_batches: int) -> LayerPipeline:
         """The pipeline on these sets of devices whose stages are cut at `ends`, the first and last layer among them."""
         stages = tuple(LayerStage(*both, several) for both, several in zip(pairwise(ends), sets, strict=True))
         return LayerPipeline(stages, micro_batches, ONE_F_ONE_B)
+
+
+def _again(pipeline: LayerPipeline) -> int:
+    """Which layers of a proposal are computed again, as of `PipelineFormula.cut`."""
+    if pipeline.recompute:
+        return ALL
+    return NEEDED if any(stage.again for stage in pipeline.stages) else 0
 
 
 def _merit(proposal: Proposal) -> tuple[float, float]:

@@ -24,7 +24,7 @@ RIVALS = (  # specs; those that end in "=" take micro-batches
     "human_expert",
 )
 SHARDED = "fsdp", "fsdp:zero=2", "fsdp:zero=1"  # compared last, as each may try several plans
-TRIED = 1 / 32  # of the simulations left, that each of these may spend; ours
+TRIED, MOST_TRIED = 1 / 32, 6  # of the simulations left, and in all, that each of these may spend; ours
 OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 
@@ -71,7 +71,7 @@ class Rival:
 
     def _budget(self, contest: Contest) -> int | None:
         """The simulations that it may spend itself; None for all that are left."""
-        return max(int(TRIED * contest.left), 1) if self.spec in SHARDED else None
+        return min(max(int(TRIED * contest.left), 1), MOST_TRIED) if self.spec in SHARDED else None
 
     def _with_more(self, contest: Contest, entry: Contestant, seed: int, most: int) -> None:
         if not entry.merit.lacking or most <= entry.plan.schedule.micro_batches:

@@ -48,13 +48,13 @@ def test_as_few_micro_batches_as_fit_or_blocks_computed_again_where_that_is_fast
     assert simulate(tight, Fsdp().place(tight, budget=9).plan).step_seconds == min(seconds)
 
 
-def test_without_simulations_it_is_the_first_plan_and_what_cannot_fit_lacks_least() -> None:
+def test_without_simulations_it_is_the_first_plan_and_where_none_fits_the_one_that_lacks_least() -> None:
+    found = Fsdp().place(problem(), budget=0)
+    assert (found.plan, found.simulations) == (Parallel(zero=3).place(problem()).plan, 0)
     nothing_fits = problem(1.0)
-    found = Fsdp().place(nothing_fits, budget=0)
-    assert (found.plan, found.simulations) == (Parallel(zero=3).place(nothing_fits).plan, 0)
     tried = Fsdp().place(nothing_fits, budget=99)
-    assert tried.simulations > 1
-    assert simulate(nothing_fits, tried.plan).peak_bytes.sum() < peak(Parallel(zero=3), nothing_fits) * 4
+    assert 1 <= tried.simulations <= 99
+    assert simulate(nothing_fits, tried.plan).peak_bytes.max() < peak(Parallel(zero=3), nothing_fits)
 
 
 def test_the_planner_is_not_behind_it_where_memory_is_tight() -> None:

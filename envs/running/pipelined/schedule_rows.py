@@ -16,6 +16,7 @@ import numpy as np
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, Passes, PassKind, Ranks
+from envs.pass_orders._joined import joined_passes
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.pipelines.grain.stage_grain import BACKWARD, FORWARD, GRADIENT, KINDS
 from envs.plans.plan import Plan
@@ -67,7 +68,7 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
         )
     if plan.schedule.order == AS_READY:
         return ScheduleRows(ranks, devices, _as_simulated(problem, plan, ranks, devices))
-    passes = plan.schedule.order.built.passes(ranks, plan.schedule.micro_batches)
+    passes = joined_passes(plan.schedule.order.built, ranks, plan.schedule.micro_batches)
     return ScheduleRows(ranks, devices, passes)
 
 

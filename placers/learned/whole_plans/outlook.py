@@ -11,6 +11,7 @@ import numpy as np
 
 from graphs.op_graph import Floats
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, ProblemChain
+from placers.pipelines.cuts import ALL
 
 HOPELESS = 1e3  # times a step on one device: what seems not to fit, or cannot be made
 
@@ -48,8 +49,8 @@ class EqualStageEstimates:
     def _of(self, micro_batches: int, replicas: int, stages: int) -> float:
         """Steps on the fastest device; infinite for what does not fit, computed again or not."""
         sets = tuple(map(tuple, self.view.row[: replicas * stages].reshape(stages, replicas).tolist()))
-        for recompute in (False, True)[: 1 + self.view.problem.graph.is_training]:
-            _, seconds, _ = self.view.formula.cut(sets, micro_batches, recompute=recompute, thorough=False)
+        for again in (0, ALL)[: 1 + self.view.problem.graph.is_training]:
+            seconds = self.view.formula.cut(sets, micro_batches, again=again, thorough=False).seconds
             if np.isfinite(seconds):
                 break
         return seconds / self.view.step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,23 @@ def test_a_profile_of_layers_takes_exactly_as_long(order: str, sets: tuple[tuple
     fine = simulate(problem, pipeline.plan(problem, layers))
     coarse = LayerGrain(problem, layers).outcome(pipeline)
     assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("again", [(0, 2, 0, 1), (1, 1, 1, 1), (2, 0, 9, 0)])
+def test_first_layers_that_are_computed_again_are_stages_of_their_own(again: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    seconds, sizes, weights = (rng.uniform(low, high, 8).tolist() for low, high in ((1, 9), (1, 4), (0, 9)))
+    problem = Problem(chain_of(seconds, sizes, weights).graph(), row(4, 4.0))
+    layers, stages = Layers.of(problem, 8), even(8, (0,), (1,), (2,), (3,))
+    pipeline = LayerPipeline(tuple(replace(one, again=count) for one, count in zip(stages, again, strict=True)), 8)
+    fine, coarse = simulate(problem, pipeline.plan(problem, layers)), LayerGrain(problem, layers).outcome(pipeline)
+    assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=1e-9)
+    parts = pipeline.in_parts()
+    bounds = [(stage.first, stage.end) for stage in parts.stages]
+    recomputed = [layer for place in parts.recompute for layer in range(*bounds[place])]
+    assert recomputed == [layer for one, count in zip(stages, again, strict=True)
+                          for layer in range(one.first, min(one.first + count, one.end))]  # fmt: skip
+    assert parts.in_parts() is parts
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from envs.plans.schedule import BUCKET_BYTES
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.pipelines.cuts import BOUNDS, CutFormula, StagePlaces
+from placers.pipelines.cuts import ALL, BOUNDS, NEEDED, CutFormula, StagePlaces
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import LONG, NEAR, Proposer
 from placers.pipelines.stage_costs import StageCosts
@@ -194,21 +195,22 @@ class PlainFormula:
             per_byte[3],
             some(0, 2, stages),
             some(0, 4 / BUCKET_BYTES, stages),
-            rng.random(stages) < 0.4,
+            rng.choice([0, 0, 0, ALL, ALL, NEEDED, NEEDED, 2], stages),
         )
         return cls(StageCosts(*seconds, *held, *passing), places, micro_batches)
 
     def stage(self, stage: int, first: int, end: int) -> StageTimes:
         """Of a stage that has the layers from one to before another."""
         costs, places, count = self.costs, self.places, self.micro_batches
-        share, again = places.share[stage] / count, places.recompute[stage]
+        cut = self.cut(stage, first, end)
         forward, backward, update = [], [], []
         for kind in np.flatnonzero(places.has_kind[stage]):
             of = (costs.forward, costs.forward_fixed, costs.backward, costs.backward_fixed, costs.update)
             there, there_fixed, back, back_fixed, updating = (table[kind, end] - table[kind, first] for table in of)
             own = places.of_kind[stage, kind] / count
             forward.append(there * own + there_fixed)
-            backward.append(back * own + back_fixed + (forward[-1] if again else 0.0))
+            again, again_fixed = (table[kind, cut] - table[kind, first] for table in of[:2])
+            backward.append(back * own + back_fixed + again * own + again_fixed)
             update.append(updating)
         summed, summing = costs.weights[end] - costs.weights[first], 0.0
         if summed > 0:  # the last bucket is complete when the backward pass ends, the others are summed meanwhile
@@ -223,9 +225,7 @@ class PlainFormula:
                 (returned, places.backward_latency, places.backward_per_byte, places.backward_busy),
             )
         ]
-        kept, enters = (costs.kept[end] - costs.kept[first]) * share, costs.entering[first, end] * share
-        waiting = enters * places.flying[stage] + kept if again else kept * places.flying[stage]
-        filled = (costs.held[end] - costs.held[first] + waiting) / places.limit[stage]
+        filled = self.filled(stage, first, cut, end)
         return StageTimes(
             max(forward),
             max(backward),
@@ -235,6 +235,25 @@ class PlainFormula:
             max(ways[0][1], ways[1][1]),
             filled,
         )
+
+    def filled(self, stage: int, first: int, cut: int, end: int) -> float:
+        """Of a stage whose layers before a cut are computed again, one micro-batch after the other."""
+        costs, places = self.costs, self.places
+        share, flying = places.share[stage] / self.micro_batches, places.flying[stage]
+        entering = (costs.entering[first, end] if cut > first else 0) + (
+            costs.entering[cut, end] if first < cut < end else 0
+        )
+        waiting = (costs.kept[end] - costs.kept[cut] + entering) * share * flying
+        inside = (costs.kept[cut] - costs.kept[first]) * share
+        return float((costs.held[end] - costs.held[first] + waiting + inside) / places.limit[stage])
+
+    def cut(self, stage: int, first: int, end: int) -> int:
+        """The first layer that keeps what it makes: as given, or by bisection over those with which the stage fits."""
+        given = int(self.places.again[stage])
+        if given != NEEDED:
+            return min(first + given, end)
+        layers = range(first, end)
+        return first + bisect.bisect_left(layers, 1, key=lambda cut: self.filled(stage, first, cut, end) <= 1)
 
     def stages(self, cuts: Sequence[int]) -> list[StageTimes]:
         """Of all stages."""
@@ -292,7 +311,7 @@ def test_the_formula_is_the_one_that_is_stated(plain: PlainFormula) -> None:
 
 @given(plain=drawn_formulas)
 def test_quick_cuts_have_the_fastest_slowest_stage(plain: PlainFormula) -> None:
-    found, seconds, full = CutFormula(plain.costs).cut(plain.places, plain.micro_batches, thorough=False)
+    found, _, seconds, full = CutFormula(plain.costs).cut(plain.places, plain.micro_batches, thorough=False)
     every = plain.all_cuts()
     assert np.isfinite(seconds) == bool(every)
     if every:
@@ -304,7 +323,7 @@ def test_quick_cuts_have_the_fastest_slowest_stage(plain: PlainFormula) -> None:
 
 @given(plain=drawn_formulas)
 def test_thorough_cuts_are_the_best_of_all_bounds_and_no_move_makes_them_better(plain: PlainFormula) -> None:
-    found, seconds, _ = CutFormula(plain.costs).cut(plain.places, plain.micro_batches, thorough=True)
+    found, _, seconds, _ = CutFormula(plain.costs).cut(plain.places, plain.micro_batches, thorough=True)
     every = plain.all_cuts()
     if not every:
         assert seconds == np.inf

@@ -23,6 +23,7 @@ from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.pipelines.budget import spending
+from placers.pipelines.cuts import ALL, NEEDED
 from placers.pipelines.merit import INVALID
 from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
@@ -123,6 +124,22 @@ def test_more_micro_batches_in_flight_hide_transfers() -> None:
     problem = chained.problem(servers(4, bandwidth=1.0))
     found = simulate(problem, replace(QUICK, micro_batches=8).place(problem, budget=60).plan)
     assert found.step_seconds == pytest.approx(3 * 1.3 + 8 * 3.0)
+
+
+def test_some_layers_of_a_stage_are_computed_again_where_memory_lacks_room_for_them() -> None:
+    """The first of two equal stages keeps twice what the second does; two outputs less of eight suffice."""
+    layers, samples = 8, 8
+    graph = chain_of([1.0] * layers, [float(samples)] * layers, [1e-3] * layers).graph()
+    cluster = unequal([1.0, 1.0], [7.5, 7.5])
+    problem = Problem(replace(graph, batch_law=BatchLaw(samples=samples)), cluster, "sgd")
+    proposer = Proposer(PipelineFormula(LayerGrain(problem, Layers.of(problem, layers)), (0, 1)), samples)
+    kept, again, needed = (proposer.cut(((0,), (1,)), samples, again=which) for which in (0, ALL, NEEDED))
+    assert needed.seconds < min(kept.seconds, again.seconds)
+    assert 0 < sum(stage.again for stage in needed.pipeline.stages) < layers
+    plan = needed.pipeline.plan(problem, proposer.grain.layers)
+    assert simulate(problem, plan).fits
+    result = replace(QUICK, micro_batches=samples).place(problem, budget=80)
+    assert simulate(problem, result.plan).step_seconds <= simulate(problem, plan).step_seconds
 
 
 def test_a_cpu_beside_gpus_is_left_to_the_plans_of_others() -> None:
