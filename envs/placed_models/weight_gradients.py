@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from envs.placed_models.autograd_functions import applied
 
@@ -79,13 +78,16 @@ class _WeightPart(torch.autograd.Function):
         ctx: Any, weight: Tensor, bias: Tensor | None, x_y: tuple[Tensor, Tensor], of_weight: OfWeight, channel: int
     ) -> Tensor:
         x, y = x_y  # in a tuple, by which autograd knows that no gradient of them is asked for
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
         ctx.of_weight, ctx.channel, ctx.bias = of_weight, channel, None if bias is None else bias.dtype
         return y.detach()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        [gradient] = gradients
+        if gradient is None:  # where gradients are differentiated
+            return None, None, None, None, None
         x, weight = ctx.saved_tensors
         x = x.to(gradient.dtype) if x.is_floating_point() else x  # autocast has computed with less digits
         of_weight, of_bias = ctx.of_weight(gradient, x, weight).to(weight.dtype), None
