@@ -46,7 +46,8 @@ class Objective(Protocol):
 
     An objective may have a second method, `of_plan(problem, plan) -> float`, the seconds that a whole plan is worth.
     Without it, a plan is worth what the evaluator says of its placement, under its rule but not its own numbers; and
-    of a plan that is none, what the evaluator of the expanded problem says of the expanded placement.
+    of a plan that is none, what the evaluator of the expanded problem says of the expanded placement. One that follows
+    from the seconds of a step says so by `of_step(problem, seconds) -> float`.
     """
 
     def evaluator(self, problem: Problem) -> Evaluator:
@@ -78,15 +79,18 @@ def rate_of(spec: str) -> str:
     return str(by_name.constants("envs.objectives", name).get("RATE", ""))
 
 
-def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
+def evaluate_objective(problem: Problem, plan: Plan, step_seconds: float | None = None) -> float | None:
     """What a problem's objective says of a plan, in seconds; None where that is the step time.
 
-    Raises InputError if the plan is not one for this problem, or the problem has no such objective.
+    `step_seconds` are those of the plan's step, if they are known, which is not simulated again then. Raises InputError
+    if the plan is not one for this problem, or the problem has no such objective.
     """
     if problem.objective == STEP_TIME:
         return None
     plan.check(problem)
     objective: Objective = problem.objective.built
+    if step_seconds is not None and (of_step := getattr(objective, "of_step", None)):
+        return float(of_step(problem, step_seconds))
     if of_plan := getattr(objective, "of_plan", None):
         return float(of_plan(problem, plan))
     return _of_evaluator(objective, problem, plan)

@@ -23,7 +23,11 @@ class Throughput:
 
     def of_plan(self, problem: Problem, plan: Plan) -> float:
         """Seconds per sample of a plan, under its own order. Raises InputError likewise."""
-        return simulate(problem, plan).step_seconds / samples_of(problem.graph)
+        return self.of_step(problem, simulate(problem, plan).step_seconds)
+
+    def of_step(self, problem: Problem, seconds: float) -> float:
+        """Seconds per sample of a step that takes so long. Raises InputError likewise."""
+        return seconds / samples_of(problem.graph)
 
 
 class PerSample:

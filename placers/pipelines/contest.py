@@ -86,7 +86,7 @@ class Contest:
         laid = LaidOut.of(self._problem, plan)
         outcome = laid.simulator().run(laid.placement)
         self._spent.add(1)
-        value = evaluate_objective(self._problem, plan)
+        value = evaluate_objective(self._problem, plan, outcome.step_seconds)
         lacking = np.maximum(outcome.peak_bytes - self._problem.cluster.memory_bytes, 0.0).sum()
         merit = Merit(float(lacking), outcome.step_seconds if value is None else value)
         return min(merit, INVALID), outcome.peak_bytes

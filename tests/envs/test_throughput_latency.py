@@ -34,6 +34,7 @@ def test_throughput_is_the_step_time_per_sample(seed: int, samples: int) -> None
     found = evaluator_of(problem).run_batch(placements).step_seconds
     assert found.tolist() == (Simulator(problem).seconds(placements) / samples).tolist()
     assert evaluate_objective(problem, Plan.of(placements[0])) == found[0]
+    assert evaluate_objective(problem, Plan.of(placements[0]), 3.0) == 3.0 / samples
 
 
 @pytest.mark.parametrize("objective", ["throughput", "step-time"])
