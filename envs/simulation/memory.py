@@ -7,16 +7,19 @@ last that reads it, which frees it, and nothing need be counted:
     backwards    - a    - b              + a + b
 
 Its ops have followed each other. In between are moments: of ops that take no time, of begins of copies to the device,
-and of ends of copies of what it has made. They have been noted almost in order, so each is soon sorted in. All that is
-freed or made at an instant counts before the peak does.
+and of ends of copies of what it has made. They have been noted almost in order, so each is soon sorted in; where that
+would take long they are sorted in parts, which are merged. All that is freed or made at an instant counts before the
+peak does.
 """
 
 import numpy as np
 
-from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, Record, static_bytes
+from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, Record, Records, static_bytes
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.run import ENDED, MOMENTS, Run
 from graphs.op_graph import Floats
+
+_STEPS = 32  # of a moment to its place, after which it begins a part of its own
 
 
 @inlined
@@ -48,22 +51,24 @@ def _sort_moments(blueprint: Blueprint, run: Run) -> None:
     run.moments[0].seconds = -1.0  # before all others
     for device in range(len(blueprint.links)):
         run.resources[device].ran = NONE
-        run.resources[device].moment = 0
+        run.resources[device].moment = run.resources[device].parts = 0
     for i in range(run.counters[ENDED]):
         index = run.ended[i]
         task = run.tasks[index]
         run.freed_on[index] = NONE
-        if index >= len(blueprint.ops):
-            _add_moment(run, run.tasks[task.op].destination, end_of(task), index)
-            if task.destination == NONE:
-                _add_copies(blueprint, run, index)
-            else:
-                _add_moment(run, task.destination, task.start, index)
-        elif task.seconds > 0.0:
+        if index < len(blueprint.ops) and task.seconds > 0.0:
             task.before = run.resources[task.destination].ran
             run.resources[task.destination].ran = index
+            continue
+        if index >= len(blueprint.ops):
+            _add_moment(run, run.tasks[task.op].destination, end_of(task), index)
+        if task.destination == NONE:
+            _add_copies(blueprint, run, index)
         else:
             _add_moment(run, task.destination, task.start, index)
+    for device in range(len(blueprint.links)):
+        if run.resources[device].parts > 0:
+            _merge_parts(run.moments, run.resources[device], run.parts[device])
 
 
 @subroutine
@@ -78,22 +83,67 @@ def _add_copies(blueprint: Blueprint, run: Run, index: Index) -> None:
         edge = run.served[edge]
 
 
-@subroutine
+@inlined
 def _add_moment(run: Run, where: Index, seconds: float, index: Index) -> None:
-    """Sort a moment of a task in on a device, from the latest on."""
-    place, device = run.counters[MOMENTS], run.resources[where]
+    """A device has one moment more, of a task."""
+    place = run.counters[MOMENTS]
     run.counters[MOMENTS] += 1
-    added, later = run.moments[place], run.moments[device.moment]
-    added.seconds = seconds
-    added.task = index
-    if later.seconds <= seconds:
+    run.moments[place].seconds = seconds
+    run.moments[place].task = index
+    _sort_in(run.moments, run.resources[where], run.parts[where], place)
+
+
+@subroutine
+def _sort_in(moments: Records, device: Record, parts: Indices, place: Index) -> None:
+    """Sort a moment in, from the latest on."""
+    added, later = moments[place], moments[device.moment]
+    if later.seconds <= added.seconds:
         added.before = device.moment
         device.moment = place
         return
-    while run.moments[later.before].seconds > seconds:
-        later = run.moments[later.before]
-    added.before = later.before
-    later.before = place
+    for _ in range(_STEPS):
+        if moments[later.before].seconds <= added.seconds:
+            added.before = later.before
+            later.before = place
+            return
+        later = moments[later.before]
+    _put_aside(moments, device, parts)
+    added.before = 0
+    device.moment = place
+
+
+@subroutine
+def _put_aside(moments: Records, device: Record, parts: Indices) -> None:
+    """A device begins another part: of those that are 2^n parts there is one, as a bit of their number."""
+    part, n = device.moment, 0
+    while (device.parts >> n) & 1:
+        part = _merged(moments, part, parts[n])
+        n += 1
+    parts[n] = part
+    device.parts += 1
+
+
+@subroutine
+def _merge_parts(moments: Records, device: Record, parts: Indices) -> None:
+    for n in range(len(parts)):
+        if (device.parts >> n) & 1:
+            device.moment = _merged(moments, device.moment, parts[n])
+
+
+@subroutine
+def _merged(moments: Records, one: Index, other: Index) -> Index:
+    """The latest moment of two parts made one."""
+    if moments[one].seconds < moments[other].seconds:
+        one, other = other, one
+    first = last = one
+    one = moments[one].before
+    while other != 0:
+        if moments[one].seconds < moments[other].seconds:
+            one, other = other, one
+        moments[last].before = one
+        last, one = one, moments[one].before
+    moments[last].before = one
+    return first
 
 
 @inlined

@@ -37,6 +37,7 @@ RESOURCE = np.dtype(
         ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
         ("ran", np.uint32),  # of a device, its last op that takes time
         ("moment", np.uint32),  # of a device, the latest
+        ("parts", np.uint32),  # of a device, how many parts of its moments were put aside
         ("since", np.float64),  # seconds at which it last was free, or is again; STARTED if what it runs can't give way
         ("may_idle", np.float64),  # of a device, seconds for which it may still be idle
     ],
@@ -79,6 +80,7 @@ class Run(NamedTuple):
     carried: Indices  # (edges,) the transfer of what each data edge carries; NONE on one device
     ended: Indices  # (tasks,) in this order, or in that of issue
     moments: Records  # (2 tasks + 1,) at which the memory of a device changes, but for ops that take time
+    parts: Indices  # (devices, 32) the latest moment of each part that was put aside
     freed_on: Indices  # (tasks,) the device on which what each makes is known to be freed
     due: Indices  # (resources,) the resources that are DUE
     seen: Indices  # (devices,) scratch
@@ -126,9 +128,8 @@ class Run(NamedTuple):
         run = cls(
             indices(6), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(4 * at_once, EVENT),
             indices(len(blueprint.edges)), indices(len(blueprint.edges)), indices(tasks),
-            np.zeros(2 * tasks + 1, MOMENT), indices(tasks), indices(resources), indices(devices),
-            np.zeros(devices, PENDING),
-            np.full(devices, np.inf), order, indices(launched),
+            np.zeros(2 * tasks + 1, MOMENT), np.zeros((devices, 32), np.uint32), indices(tasks), indices(resources),
+            indices(devices), np.zeros(devices, PENDING), np.full(devices, np.inf), order, indices(launched),
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
             indices(threads), indices(2 * threads), np.zeros(threads), np.zeros(processed), indices(processed),
             indices(processed), indices(threads if processed else 0), np.full(processed, np.nan), np.zeros(threads),

@@ -157,6 +157,24 @@ def test_all_ops_run_in_the_order_of_issue(case: Case) -> None:
         )
 
 
+def test_a_peak_is_right_where_copies_begin_in_another_order_than_that_of_issue() -> None:
+    """Five chains of 40 ops, issued one after another, run side by side, and each op is read on one more device."""
+    chains, length = 5, 40
+    rng = np.random.default_rng(0)
+    seconds, sizes = 1000 * rng.integers(1, 4, chains * length), rng.integers(1, 1000, 2 * chains * length)
+    edges = [(op, op + 2) for op in range(0, 2 * chains * length, 2) if (op + 2) % (2 * length)]
+    edges += [(op, op + 1) for op in range(0, 2 * chains * length, 2)]
+    flops = np.stack([seconds, np.zeros(len(seconds))], axis=1).ravel()
+    names = tuple(f"op{i}" for i in range(len(flops)))
+    sent = sizes.astype(np.float64)
+    graph = OpGraph("chains", names, ("any",) * len(flops), flops, np.zeros(len(flops)), sent, np.array(edges))
+    placement = np.array([[1 + op // length, 0] for op in range(chains * length)]).ravel()
+    timeline = Simulator(Problem(graph, toy_cluster(chains + 1), "none", runtime=SIDE)).timeline(placement)
+    begins = timeline.transfers.start[np.argsort(timeline.transfers.producer)]
+    assert (np.diff(begins) < 0).sum() == chains - 1
+    assert timeline.peak_bytes.tolist() == [timeline.memory_curve(device)[1].max() for device in range(chains + 1)]
+
+
 def test_the_order_of_a_plan_is_not_followed() -> None:
     graph = toy_graph([1, 2, 3], [])
     problem = Problem(graph, toy_cluster(1), runtime=LOOP)
