@@ -1,6 +1,6 @@
 """The simulator against its peers in plain Python, with memory against without, on two threads against one.
 
-And what it takes on captured graphs, under every order of the queues.
+And what it takes on captured graphs, under every order of the queues, and in PyTorch's loop.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from envs.simulation.simulator import Simulator
 from graphs.host import Host
-from graphs.runtime import IDEAL
+from graphs.runtime import IDEAL, runtime_of
 from tests.benchmarks.figures import Figure, at_least, at_most, least_seconds, reported
 from tests.benchmarks.workloads import GROUPS, captured, metis_placements, placements, problem
 from tests.oracle import simpy_oracle
@@ -35,6 +36,7 @@ def measure(sizes: Sequence[int] = SIZES, graphs: Sequence[str] = CAPTURED) -> I
     yield _on_two_threads()
     for graph in graphs:
         yield from _captured(graph)
+        yield from _in_the_loop(graph)
 
 
 def _against_peers(ops: int) -> Iterator[Figure]:
@@ -112,6 +114,17 @@ def _captured(graph: str) -> Iterator[Figure]:
         yield reported(
             f"time per op, {graph} in {min(GROUPS, units)} groups, {what}", seconds / plans / ops * 1e9, "ns"
         )
+
+
+def _in_the_loop(graph: str) -> Iterator[Figure]:
+    """Seconds with memory where a host issues PyTorch's order, over those of the ideal machine, on 2 to 8 devices."""
+    for devices in (2, 4, 8):
+        case = captured(graph, devices)
+        drawn = placements(len(case.units), _plans(len(case.graph)), devices)
+        loop, ideal = (Simulator(replace(case, runtime=runtime)) for runtime in (runtime_of("parallelize"), IDEAL))
+        in_the_loop, ideally = least_seconds(partial(loop.run_batch, drawn), partial(ideal.run_batch, drawn))
+        what = f"with memory, in PyTorch's loop / on the ideal machine, {graph} on {devices} devices"
+        yield at_most(1.3, what, in_the_loop / ideally)
 
 
 def _plans(ops: int) -> int:

@@ -1,4 +1,4 @@
-"""What is timed: random graphs on Placeto's machine, captured graphs on four P100, and placements of both."""
+"""What is timed: random graphs on Placeto's machine, captured graphs on P100s, and placements of both."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def problem(ops: int) -> Problem:
     return Problem(graph, cluster)
 
 
-def captured(graph: str) -> Problem:
-    """A graph by its spec, its ops tied into op groups, on four P100."""
-    return Problem(load_graph(graph, groups=GROUPS), load_cluster("p100:devices=4"))
+def captured(graph: str, devices: int = DEVICES) -> Problem:
+    """A graph by its spec, its ops tied into op groups, on P100s."""
+    return Problem(load_graph(graph, groups=GROUPS), load_cluster(f"p100:devices={devices}"))
 
 
-def placements(units: int, plans: int) -> Ints:
+def placements(units: int, plans: int, devices: int = DEVICES) -> Ints:
     """(plans, units) devices, drawn at random."""
-    return np.random.default_rng(0).integers(0, DEVICES, (plans, units))
+    return np.random.default_rng(0).integers(0, devices, (plans, units))
 
 
 def metis_placements(problem: Problem, plans: int) -> Ints:
