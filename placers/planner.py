@@ -296,6 +296,7 @@ class _Planning:
         copies = self._copies(proposals[0])
         if len(graph) > FEW_OPS or copies > FEW_COPIES:
             until = spent.budget - min(self._affordable(copies) + self._refined(copies), int(OP_BY_OP * spent.left))
+            until = min(until, spent.simulations + self._evaluator.affordable(proposals[0]))
             for number in range(ROUNDS):
                 left = until - spent.simulations
                 self._search_from(self._evaluator, starts, spent.simulations + left // (ROUNDS - number))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-MOST_UNKNOWN = 64  # micro-batches, where it is not known how many samples a step has; ours
+FEW_MICRO_BATCHES = 64  # that are tried at first, and all where it is not known how many samples a step has; ours
 
 
 @lru_cache(maxsize=256)
@@ -14,7 +14,7 @@ def numbers_of(samples: int, replicas: int = 1) -> tuple[int, ...]:
     Powers of two where it is not known how many samples there are, which is 0.
     """
     if not samples:
-        return tuple(1 << power for power in range(MOST_UNKNOWN.bit_length()))
+        return tuple(1 << power for power in range(FEW_MICRO_BATCHES.bit_length()))
     each, rest = divmod(samples, replicas)
     if rest:
         return ()

@@ -14,13 +14,12 @@ from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.plans.schedule import Sharing, pass_order_of
 from graphs.op_graph import Floats
 from placers.pipelines.cuts import ALL, NEEDED
-from placers.pipelines.micro_batches import doubled, numbers_of
+from placers.pipelines.micro_batches import FEW_MICRO_BATCHES, doubled, numbers_of
 from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.places import Sets, rows, sequences, server_of
 from placers.pipelines.replica_counts import divided
 from placers.pipelines.size import is_too_large
 
-FEW_MICRO_BATCHES = 64  # are tried at first, and more if memory asks for them; ours
 MOST_WORK = 1e8  # stages x layers^2 that are looked at, before the best are looked at more closely; ours
 CLOSER = 96  # pipelines that are looked at more closely
 CHANGED = 4  # of these, whose devices are moved between stages
