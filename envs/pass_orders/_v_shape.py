@@ -50,16 +50,19 @@ class VShape(Named):
                 "gradient, a weight gradient and a transfer, such as 1+1.2+0.8+0.1"
             )
 
+    def held(self, ranks: int) -> int:
+        """Micro-batches whose activations a device holds at most, of so many devices."""
+        return self.in_flight or self.published(ranks)
+
     def published(self, ranks: int) -> int:
-        """Micro-batches that a device holds, of so many devices."""
+        """The same, as the paper has it."""
         raise NotImplementedError
 
     def passes(self, ranks: Ranks, micro_batches: int) -> Passes:
         """Of each rank its passes. Raises InputError unless the stages of rank r of P are r and 2 P - 1 - r."""
         check_v_shaped(ranks, self._file)
         times = Times(*map(float, self.times.split("+")))
-        in_flight = self.in_flight or self.published(len(ranks))
-        lists = _shortest(len(ranks), micro_batches, min(in_flight, micro_batches), times)
+        lists = _shortest(len(ranks), micro_batches, min(self.held(len(ranks)), micro_batches), times)
         return tuple(
             tuple(Pass(stages[way], KINDS[kind], micro_batch) for kind, way, micro_batch in of_rank)
             for stages, of_rank in zip(ranks, lists.tolist(), strict=True)

@@ -195,7 +195,9 @@ class Proposer:
         seconds = np.maximum(self.formula.times(pipeline), 1e-30)
         times = "+".join(f"{each:g}" for each in np.clip(seconds / seconds[0], 0.0, 1e3).round(2).tolist())
         for count in range(max(fitting, 1), fitting + 2):
-            yield replace(pipeline, order=f"{IN_LESS_MEMORY[0]}:in_flight={count},times={times}")
+            fewer = replace(pipeline, order=f"{IN_LESS_MEMORY[0]}:in_flight={count},times={times}")
+            yield fewer
+            yield self.formula.cut_again(fewer)
 
     def _with(self, sets: Sets, micro_batches: int, *, thorough: bool) -> Iterator[Proposal]:
         """The pipelines on a sequence of sets, with recomputation, also of some layers, if memory asks for it.

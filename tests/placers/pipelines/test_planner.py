@@ -16,6 +16,7 @@ from envs.objectives import evaluate_objective
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from envs.plans.schedule import pass_order_of
 from envs.simulation.simulator import simulate
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
@@ -26,7 +27,7 @@ from placers.pipelines.budget import spending
 from placers.pipelines.cuts import ALL, NEEDED
 from placers.pipelines.merit import INVALID
 from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
-from placers.pipelines.pipeline_formula import PipelineFormula
+from placers.pipelines.pipeline_formula import PipelineFormula, in_flight
 from placers.pipelines.proposals import LATER, Proposal, Proposer
 from placers.planner import Planner, _Planning
 from tests.contracts.test_placers import training_graph, unequal_cluster
@@ -116,6 +117,18 @@ def test_a_pipeline_takes_as_little_memory_as_there_is() -> None:
         timeline = simulate(problem, planner.place(problem, budget=150).plan)
         assert timeline.fits
         assert timeline.step_seconds <= in_order[order].step_seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("order", "held"), [("v_half", 5), ("v_min", 4), ("v_half:in_flight=2", 2)])
+def test_the_formula_knows_what_the_devices_of_a_v_hold(order: str, held: int) -> None:
+    """Of eight devices, in activations of a stage: what the order says, and at least one of each stage."""
+    sets = tuple((min(stage, 15 - stage),) for stage in range(16))
+    flying = in_flight(pass_order_of(order), sets, 32, "split")
+    assert (np.diff(flying) <= 0).all()
+    assert (flying >= 1).all()
+    of_devices = flying + flying[::-1]
+    assert (of_devices >= 2 * held).all()
+    assert (of_devices <= 2 * held + 1).all()
 
 
 def test_more_micro_batches_in_flight_hide_transfers() -> None:
