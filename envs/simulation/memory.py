@@ -50,7 +50,7 @@ def _sort_moments(blueprint: Blueprint, run: Run) -> None:
     run.counters[MOMENTS] = 1
     run.moments[0].seconds = -1.0  # before all others
     for device in range(len(blueprint.links)):
-        run.resources[device].ran = NONE
+        run.resources[device].ran = run.seen[device] = NONE
         run.resources[device].moment = run.resources[device].parts = 0
     for i in range(run.counters[ENDED]):
         index = run.ended[i]

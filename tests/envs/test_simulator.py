@@ -61,6 +61,14 @@ def test_threads_and_leaving_out_memory_change_no_bits(threads: int) -> None:
     assert simulator.timeline(placements[0]).peak_bytes.tolist() == alone.peak_bytes[0].tolist()
 
 
+def test_a_multicast_copy_is_held_from_its_begin_whatever_weights_are() -> None:
+    """The last weight and the one transfer have the same number, 3; the last op of 4 bytes comes before the copy."""
+    uses = [(1, weight) for weight in range(4)]
+    graph = toy_graph([1, 1, 0.5], [(0, 1)], output_bytes=[2, 1, 4], weights=[1, 1, 1, 1], weight_uses=uses)
+    problem = Problem(graph, toy_cluster(2, shared_out=True, multicast=True), "none")
+    assert Simulator(problem).run([0, 1, 1]).peak_bytes.tolist() == [2, 4 + 4]
+
+
 def test_a_given_order_decides_who_goes_first() -> None:
     """a, b and c wait for one device; in the order c, a, b the consumer of c starts after one second."""
     problem = Problem(toy_graph([1, 2, 1, 5], [(2, 3)]), toy_cluster(2))
