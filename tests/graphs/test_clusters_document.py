@@ -9,7 +9,7 @@ from graphs.files.load import load_cluster
 from tests.graphs.catalogue_tables import DOCUMENT, document
 
 TEXT = DOCUMENT.read_text()
-FILES = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+FILES = [each for each in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL) if "placelab.rates" not in each]
 SPECS = re.findall(r"--cluster (mixed:\S+)", TEXT)
 
 
