@@ -5,7 +5,8 @@ other half of the step: it turns the gradients of outputs, which the user's loss
 loss, optimizer, clipping, accumulation and hooks on weights are the user's.
 
 What is replayed was captured once. What the model's code would do otherwise now is refused: for inputs of other sizes,
-in another mode, with hooks on its modules, under autocast. In `eval()` and `torch.no_grad()` its own code runs.
+in another mode, with hooks on its modules or on what autograd saves, under autocast. In `eval()` and `torch.no_grad()`
+its own code runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from envs.placed_models.copies import Copier
@@ -160,6 +162,14 @@ class ReplayedForward:
                 f"{self._name}: its step was captured without autocast around it; enter that in its `forward`, and "
                 "plan it so"
             )
+        try:
+            with disable_saved_tensors_hooks("they are set"):
+                pass
+        except RuntimeError as error:
+            raise InputError(
+                f"{self._name}: it is called where what autograd saves has hooks, such as of `torch.utils.checkpoint` "
+                "or `save_on_cpu`, and a replayed step keeps what it has saved; call it outside, or do not replay"
+            ) from error
 
     def _check_weights(self, weights: Mapping[str, Tensor]) -> None:
         for name, was in self._weights.items():

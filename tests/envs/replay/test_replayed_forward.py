@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import placelab
 from envs.placed_models.copies import CopyOf
@@ -144,6 +145,10 @@ def under_autocast(made: Replayed) -> None:
         once(made)
 
 
+def under_a_checkpoint(made: Replayed) -> None:
+    checkpoint(lambda: once(made), use_reentrant=False)
+
+
 def frozen(made: Replayed) -> None:
     next(made.placed.parameters()).requires_grad = False
     once(made)
@@ -179,6 +184,7 @@ def saved(made: Replayed) -> None:
         (in_other_mode, r"a Linear is in eval\(\) mode, and was not"),
         (with_a_hook, "module '0' has a hook, which a replayed step does not call"),
         (under_autocast, "captured without autocast around it"),
+        (under_a_checkpoint, "what autograd saves has hooks"),
         (frozen, "the weight '0.weight' is not what it was"),
         (for_its_input, "an input requires a gradient"),
         (by_keyword, "called with other arguments than those"),
