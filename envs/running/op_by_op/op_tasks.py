@@ -288,8 +288,8 @@ class Tasks:
     def _free(self) -> None:
         """Say of each slot after which task it is empty again; not of what is kept for the next step, or its end."""
         self.stays = {
-            *self.held, *self.inputs.values(), *self.weights.values(), *self.owned.values(), *self.outputs.values(),
-            self.loss,
+            *self.held, *self.inputs.values(), *self.buffers.values(), *self.weights.values(), *self.owned.values(),
+            *self.outputs.values(), self.loss,
         }  # fmt: skip
         kept = self.stays.union(*self.renewed)
         last: dict[int, OpTask] = {}

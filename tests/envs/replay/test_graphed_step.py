@@ -50,6 +50,28 @@ def test_a_device_without_graphs_takes_its_turns_between_them(name: str, graphs:
     assert set(graphs.captured) == {0, 2}
 
 
+class Scaled(nn.Module):
+    """Reads a buffer, and changes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(8, 8), nn.Buffer(torch.arange(8.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.linear(x) * self.scale)
+
+
+def test_what_is_no_graph_reads_buffers_in_all_steps(graphs: RecordedGraphs) -> None:
+    graphs.others = (0, 1)
+    model, x = Scaled(), torch.linspace(-1, 1, 32).reshape(4, 8)
+    placed = placelab.place((model, (x,)), cluster="p100x2", placer="round_robin", runtime="replay")
+    made = placelab.parallelize(deepcopy(model), placed, devices=["cpu", "cpu"], replay=(x,))
+    for _ in range(FIRST_STEPS + 2):
+        for each in (made, model):
+            each(x).square().sum().backward()
+    torch.testing.assert_close(*([weight.grad for weight in each.parameters()] for each in (made, model)))
+
+
 def after_first_steps(name: str, seed: int = 0) -> Any:
     """A model whose next step is captured."""
     made = replayed(name, seed)
