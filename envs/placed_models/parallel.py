@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
 from envs.costs.costs import costs_of
 from envs.placed_models.call_placement import CallPlacement
@@ -146,7 +147,7 @@ class PlacedForward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns. Raises InputError within `torch.export`, or `torch.compile` with `fullgraph=True`."""
         check_compiler()
-        if self in _active.forwards:  # the model calls itself
+        if self in _active.forwards and self._is_seen():  # the model calls itself
             return self._forward(*args, **kwargs)
         if self.replayed is not None and self.replayed.runs():
             return self.replayed(args, kwargs)
@@ -156,6 +157,11 @@ class PlacedForward:
         self.copier.settle_all()
         self._name(calls.unknown)
         return returned
+
+    def _is_seen(self) -> bool:
+        """Whether the plan runs what is called; not within a call: of autograd that computes the model again."""
+        modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        return any(isinstance(mode, PlacedCalls) for mode in modes)
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from envs.placed_models.call_placement import CallPlacement, on_calls
 from envs.placed_models.copies import Copier
@@ -263,6 +264,26 @@ def test_deferred_gradients_can_be_differentiated(loss: Callable[..., Tensor], a
         found.append([x.grad, *(weight.grad for weight in each.parameters())])
     assert all(gradient is not None for gradient in found[1])
     torch.testing.assert_close(*found, rtol=2e-2 if amp else 1e-5, atol=1e-2 if amp else 1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::envs.placed_models.parallel.UnknownCallWarning")
+def test_what_autograd_computes_again_within_the_forward_pass_is_run_by_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of the whole model, of which a checkpoint around it keeps nothing for `torch.autograd.grad` in it."""
+
+    def descending(x: Tensor, layer: nn.Module) -> Tensor:
+        energy = layer(x).tanh().square().sum()
+        return x - torch.autograd.grad(energy, [x], create_graph=True)[0]
+
+    model, found = Doing("linear", "linear"), list[Any]()
+    parallel = apart(model, 0, defer=True)
+    monkeypatch.setitem(STEPS, "linear", descending)
+    for each in (parallel, model):
+        x = torch.linspace(-1, 1, 2 * WIDTH).reshape(2, WIDTH).requires_grad_()
+        checkpoint(each, x, use_reentrant=False).square().sum().backward()
+        found.append([x.grad, *(weight.grad for weight in each.parameters())])
+    torch.testing.assert_close(*found)
 
 
 # ---- what stays --------------------------------------------------------------------------------------------------
