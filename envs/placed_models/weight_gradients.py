@@ -79,7 +79,8 @@ class _WeightPart(torch.autograd.Function):
     ) -> Tensor:
         x, y = x_y  # in a tuple, by which autograd knows that no gradient of them is asked for
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x)
+        ctx.weight = weight.detach()  # of which no gradient depends on what it is, so that it may change
         ctx.of_weight, ctx.channel, ctx.bias = of_weight, channel, None if bias is None else bias.dtype
         return y.detach()
 
@@ -88,7 +89,7 @@ class _WeightPart(torch.autograd.Function):
         [gradient] = gradients
         if gradient is None:  # where gradients are differentiated
             return None, None, None, None, None
-        x, weight = ctx.saved_tensors
+        [x], weight = ctx.saved_tensors, ctx.weight
         x = x.to(gradient.dtype) if x.is_floating_point() else x  # autocast has computed with less digits
         of_weight, of_bias = ctx.of_weight(gradient, x, weight).to(weight.dtype), None
         if ctx.needs_input_grad[1]:

@@ -358,6 +358,21 @@ def test_what_is_deferred_makes_the_gradients_alone() -> None:
     assert storages.held.peak - before == sum(each.nbytes for each in leaves)
 
 
+@pytest.mark.parametrize(("function", "x"), [(F.embedding, torch.tensor([1, 3])), (F.linear, torch.ones(2, 3))])
+def test_a_weight_may_change_before_its_deferred_gradient_as_before_that_of_autograd(
+    function: Callable[..., Tensor], x: Tensor
+) -> None:
+    found = []
+    for defers in (False, True):
+        weight = torch.ones(4, 3, requires_grad=True)
+        y = deferred(function, (x, weight), {}) if defers else function(x, weight)
+        with torch.no_grad():
+            weight.mul_(2)
+        y.square().sum().backward()
+        found.append(weight.grad)
+    torch.testing.assert_close(*found)
+
+
 def test_what_cannot_be_deferred_is_left_to_autograd() -> None:
     x, w = torch.ones(2, 3, 4), torch.ones(5, 3, 2, requires_grad=True)
     index, table = torch.zeros(2, dtype=torch.long), torch.ones(3, 4, requires_grad=True)
