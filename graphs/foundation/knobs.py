@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from graphs.foundation.errors import InputError, unknown
 
@@ -47,7 +48,8 @@ def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, leas
     """The values of the knobs in a spec, the name without them, of the types that the builder's hints or defaults say.
 
     Whole numbers are at least `least`, or their default if that is less. Numbers are finite unless their default is
-    not. Raises InputError for an unknown or missing knob, or a value that is wrong.
+    not, and values are among those that a hint lists. Raises InputError for an unknown or missing knob, or a value that
+    is wrong.
     """
     knobs = knobs_of(builder)
     values: dict[str, object] = {}
@@ -55,6 +57,9 @@ def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, leas
         if key not in knobs:
             raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}" if knobs else f"{name!r} has no knobs")
         values[key] = _value(spec, knobs[key], text, least)
+        choices = _choices(builder, key)
+        if choices and values[key] not in choices:
+            raise InputError(f"{spec!r}: {unknown(key, text, [str(each) for each in choices if each != ''])}")
     if missing := [key for key in needed(builder) if key not in values]:
         raise InputError(f"{spec!r} needs its knob {missing[0]!r}: {name}:{missing[0]}=...")
     return values
@@ -74,6 +79,15 @@ def _value(spec: str, knob: inspect.Parameter, text: str, least: int | None) -> 
     if isinstance(value, float) and not math.isfinite(value) and (math.isnan(value) or knob.default != math.inf):
         raise InputError(f"{spec!r}: expected {knob.name} to be a finite number, got {text}")
     return value
+
+
+def _choices(builder: Builder, knob: str) -> tuple[object, ...]:
+    """The values that a knob's hint lists; () if it lists none, or has names that only type checkers know."""
+    try:
+        hint = get_type_hints(builder).get(knob)
+    except (NameError, TypeError, AttributeError):
+        return ()
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def _kind(spec: str, knob: inspect.Parameter) -> str:

@@ -58,6 +58,10 @@ def test_knobs_are_checked() -> None:
         by_name.build("graphs.clusters", "p100:2")
     with pytest.raises(InputError, match="given twice"):
         by_name.build("graphs.clusters", "p100:devices=2,devices=4")
+    with pytest.raises(InputError, match="unknown recompute 'True'; did you mean 'true'"):
+        by_name.check("placers", "fsdp:recompute=True")
+    with pytest.raises(InputError, match="unknown zero '7'; there are: 0, 1, 2, 3"):
+        by_name.check("placers", "fsdp:zero=7")
 
 
 @pytest.mark.parametrize(

@@ -293,5 +293,5 @@ def test_replicas_of_all_stages_hold_parts_of_weights(zero: int) -> None:
 
 
 def test_an_unknown_stage_of_zero_is_refused_before_a_model_is_captured() -> None:
-    with pytest.raises(InputError, match="zero 4"):
+    with pytest.raises(InputError, match="unknown zero '4'"):
         given_by("zero=4")
