@@ -200,7 +200,7 @@ def _flow_of(problem: Problem, rates: str) -> _Flow:
     if not rates:
         return _Flow(problem, samples=samples)
     path = Path(rates)
-    found: Rates = read_document(path, Rates, version=VERSION, remedy="`docs/plans.md` says what it holds")
+    found: Rates = read_document(path, Rates, version=VERSION, remedy="`docs/clusters.md` says what it holds")
     with located(path):
         tables = []
         for device in problem.cluster.devices:
@@ -209,6 +209,12 @@ def _flow_of(problem: Problem, rates: str) -> _Flow:
             )
             if not name:
                 raise InputError(unknown("device", device.name, found.samples_per_second))
+            for rate in found.samples_per_second[name]:
+                if not 0 < rate < np.inf:
+                    raise InputError(
+                        f"samples_per_second of {name!r} has {rate}; expected positive numbers, and none for layers "
+                        "that it has no room for"
+                    )
             tables.append(found.samples_per_second[name])
     return _Flow(problem, tuple(tables), samples)
 

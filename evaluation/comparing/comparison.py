@@ -358,8 +358,8 @@ def summary_table(comparison: Comparison) -> Table:
 
 
 def _ratio(seconds: Floats, to: Floats) -> Floats:
-    """NaN where there is nothing to compare with: a step that takes no time."""
-    ratio: Floats = seconds / np.where(to > 0, to, np.nan)
+    """NaN where there is nothing to compare with: a step that takes no time, or never ends."""
+    ratio: Floats = seconds / np.where((to > 0) & np.isfinite(to), to, np.nan)
     return ratio
 
 

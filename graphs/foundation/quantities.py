@@ -114,9 +114,9 @@ def written(value: float, unit: str) -> float | str:
 
 
 def readable_seconds(value: float) -> str:
-    """Three digits, in the unit that suits: "12.3 ms"."""
-    if value == 0:
-        return "0 s"
+    """Three digits, in the unit that suits: "12.3 ms". What never ends takes "inf s"."""
+    if value == 0 or value == math.inf:
+        return f"{value:.0f} s"
     unit, size = next((each for each in _READABLE if value >= each[1]), _READABLE[-1])
     value /= size
     return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {unit}"

@@ -126,6 +126,9 @@ def test_what_has_no_flow_is_refused(tmp_path: Path) -> None:
     problem = with_rates(tmp_path, '"gpu:0" = [90]\n')
     with pytest.raises(InputError, match=re.escape("unknown device 'gpu:1'")):
         evaluate_objective(problem, Plan.of([0] * 4))
+    for wrong in ("-1", "0", "nan", "inf"):
+        with pytest.raises(InputError, match=re.escape("rates.toml: samples_per_second of 'gpu' has")):
+            evaluate_objective(with_rates(tmp_path, f'"gpu" = [90, {wrong}]\n'), Plan.of([0] * 4))
     in_parts = Plan(((0, 1),) * 4, schedule=Schedule(zero=1))
     with pytest.raises(InputError, match="compute requests alone, and the plan's hold weights in parts"):
         evaluate_objective(replace(problem, objective=objective_of("flow"), optimizer="adam"), in_parts)
