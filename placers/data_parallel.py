@@ -98,12 +98,12 @@ class DataParallel(Named):
         """Equal shares, or those that are given."""
         graph, shares, notes = problem.graph, self._given or (1,) * len(devices), tuple[str, ...]()
         if self.devices or self._given:
-            check_divides(graph, "data_parallel", 1, sum(shares))
+            check_divides(graph, "data_parallel", self.micro_batches or 1, len(shares), self._given)
         elif (count := most_that_divide(graph, len(devices))) < len(devices):
             notes = (f"data_parallel: {count} of {len(devices)} devices, the most that a step's samples divide among.",)
             devices, shares = devices[:count], shares[:count]
         if self.micro_batches:
-            check_divides(graph, "data_parallel", self.micro_batches, sum(shares))
+            check_divides(graph, "data_parallel", self.micro_batches, len(shares), self._given)
             plan = self._plan(problem, devices, self.micro_batches, shares)
             return PlacerResult(plan, self.name, seed, notes=notes)
         simulations = 0

@@ -109,7 +109,7 @@ class Parallel(Named):
         devices, graph = accelerators(problem.cluster), problem.graph
         width = self._width(problem, len(devices))
         replicas = width // self.tp
-        check_divides(graph, "parallel", self.micro_batches, sum(self._shares) or replicas)
+        check_divides(graph, "parallel", self.micro_batches, replicas, self._shares)
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
         zero: Zero = self.zero if replicas > 1 else 0

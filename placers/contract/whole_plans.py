@@ -48,12 +48,14 @@ def most_that_divide(graph: OpGraph, most: int, others: int = 1) -> int:
     return next((parts for parts in range(most, 1, -1) if graph.samples % (parts * others) == 0), 1)
 
 
-def check_divides(graph: OpGraph, placer: str, micro_batches: int, replicas: int) -> None:
-    """Raise InputError if it is known that a step's samples cannot be divided so."""
-    if graph.samples % (micro_batches * replicas):
+def check_divides(graph: OpGraph, placer: str, micro_batches: int, replicas: int, shares: Shares = ()) -> None:
+    """Raise InputError if it is known that a step's samples cannot be divided so, in `shares` if there are any."""
+    parts = sum(shares) or replicas
+    if graph.samples % (micro_batches * parts):
+        each = f"of {parts} parts, the shares {':'.join(map(str, shares))}" if shares else f"on {replicas} replicas"
         raise InputError(
             f"{placer}: a step of {graph.name!r} has {graph.samples} samples, which cannot be divided into "
-            f"{micro_batches} micro-batches on {replicas} replicas; choose numbers whose product divides "
+            f"{micro_batches} micro-batch{'es' * (micro_batches > 1)} {each}; choose numbers whose product divides "
             f"{graph.samples}"
         )
 

@@ -106,6 +106,10 @@ def test_replicas_are_kept_if_all_stages_have_as_many() -> None:
     for to in ("vllm", "device_map", "llama_cpp"):
         with pytest.raises(InputError, match="one device per op, and this plan places ops on 2 devices each"):
             export_plan(problem, plan, model, to)
+    unequal = replace(plan, schedule=replace(plan.schedule, shares=((3, 1),)))
+    for to in ("schedule_csv", "torchtitan"):
+        with pytest.raises(InputError, match="takes no plan whose replicas have unequal shares of the batch"):
+            export_plan(problem, unequal, model, to)
     uneven = replace(alone, devices=tuple(((0,), (2, 3))[each] for each in alone.schedule.stages))
     with pytest.raises(InputError, match="as many replicas of each stage, and those of this plan have 1, 2 devices"):
         export_plan(problem, uneven, model, "torchtitan")

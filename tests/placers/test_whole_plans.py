@@ -157,6 +157,9 @@ def test_shares_that_are_none_are_refused() -> None:
             DataParallel(shares=wrong)
     with pytest.raises(InputError, match="shares=3:1 are of 2 devices, and devices=3; change one"):
         DataParallel(shares="3:1", devices=3)
+    graph = replace(Pipeline(2).graph(), batch_law=BatchLaw(samples=12))
+    with pytest.raises(InputError, match="into 2 micro-batches of 4 parts, the shares 3:1; choose numbers"):
+        DataParallel(shares="3:1", micro_batches=2).place(Problem(graph, servers(2)))
 
 
 def test_samples_are_divided_evenly() -> None:

@@ -13,8 +13,16 @@ from graphs.problem import Problem
 
 
 def write(problem: Problem, plan: Plan) -> Written:
-    """`0F0,0F1,0B0,...`, the plan itself, as it is. Raises InputError for one without stages on ranks."""
+    """`0F0,0F1,0B0,...`, the plan itself, as it is. Raises InputError for one without stages on ranks.
+
+    So it does for unequal shares of the batch, which a row of passes does not say, and as `schedule_rows`.
+    """
     if plan.is_placement:
         raise InputError("schedule_csv takes pipelines, and this plan is a device for each op; give it another plan")
+    if plan.schedule.shares:
+        raise InputError(
+            "schedule_csv takes no plan whose replicas have unequal shares of the batch, which torchtitan divides "
+            "equally; give it another"
+        )
     rows = schedule_rows(problem, plan).rows()
     return Written("\n".join(map(",".join, rows)), problem, plan)
