@@ -265,7 +265,12 @@ def _summary(reader: _Reader) -> str:
     alone = sum(names == {batch} for batch, names in divided)
     by = f", {alone} of them by the batch alone" if alone else ""
     mesh = " x ".join(map(_parts, reader.plan.mesh))
-    return f"{len(divided)} of {len(reader.split)} ops divided{f' over a mesh of {mesh} devices' if mesh else ''}{by}"
+    schedule = reader.plan.schedule
+    shares = ", ".join(":".join(map(str, each)) for each in schedule.shares if each)
+    unseen = f"; shares of replicas: {shares}" if shares else ""
+    unseen += f"; held in parts between uses: ZeRO-{schedule.zero}" if schedule.zero else ""
+    over = f" over a mesh of {mesh} devices" if mesh else ""
+    return f"{len(divided)} of {len(reader.split)} ops divided{over}{by}{unseen}"
 
 
 def _merged(rows: Sequence[SplitRow]) -> Iterator[SplitRow]:

@@ -1,5 +1,6 @@
 """Notes: which plan was best, by how much, and what the others take."""
 
+import math
 from collections.abc import Iterator
 
 from envs.pipelines.pipeline import LayerPipeline
@@ -16,6 +17,8 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
     others = contest.others(best.who)
     if best.merit.lacking:
         yield f"{placer}: no plan fits; {best.who} lacks least memory, {best.merit.lacking / 2**30:.2f} GiB."
+    elif best.merit.value == math.inf:
+        yield f"{placer}: none of {len(others) + 1} plans would ever end{of}."
     elif others and not others[0].merit.lacking:
         gain = others[0].merit.value / best.merit.value - 1 if best.merit.value else 0.0
         yield (

@@ -112,6 +112,11 @@ def test_the_planner_balances_stages_by_flow(tmp_path: Path) -> None:
     assert evaluate_objective(problem, result.plan) == pytest.approx(1 / 20)  # by [3, 1] as by [2, 2]; replicas: 14
 
 
+def test_the_planner_says_where_no_devices_have_room_for_all_layers(tmp_path: Path) -> None:
+    result = Planner(policy="", split=False).place(with_rates(tmp_path, '"gpu" = [90]\n'), budget=9)
+    assert result.notes[0].endswith("plans would ever end by flow:rates=" + str(tmp_path / "rates.toml") + ".")
+
+
 def test_pipelines_are_judged_by_it_at_the_grain_of_stages() -> None:
     problem = serving(4, [3.0, 1.0, 2.0])
     layers = Layers.of(problem, 4)

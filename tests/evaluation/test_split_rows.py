@@ -119,6 +119,14 @@ def test_unequal_parts_and_meshes_are_named() -> None:
     assert str(rows.rows[1].output) == "4/A 16/B"
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"), [("shares=3:1", "; shares of replicas: 3:1"), ("zero=3", "; held in parts between uses: ZeRO-3")]
+)
+def test_what_the_boxes_do_not_show_of_replicas_is_in_the_summary(spec: str, said: str) -> None:
+    given = problem(mlp([8, 16, 4], 4).graph, 2)
+    assert split_rows(given, planned(given, f"parallel:{spec}")).summary.endswith(f" by the batch alone{said}")
+
+
 def test_a_plan_that_divides_nothing_is_refused() -> None:
     given = problem(mlp([8, 16, 4], 4).graph, 2)
     with pytest.raises(InputError, match="has each op on one device, so nothing is divided"):
