@@ -5,10 +5,11 @@ pass is still running, whose ops run in the order of the program. An order that 
 off their sums, too. Where a device's part of the batch does not fit, it is run in several micro-batches, whose
 gradients are accumulated. All devices are used that the samples divide among, though fewer may be faster.
 
-Devices of unequal speed, or with unequal memory, have shares of the batch by which all of them end together.
+Devices of unequal speed, or with unequal memory, have shares of the batch by which all of them end together, if that is
+faster than equal ones.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, get_args
 
@@ -74,8 +75,8 @@ class DataParallel(Named):
         """Of the numbers of micro-batches that might fit, the first that does; each is simulated to see that.
 
         Without simulations left, the next one is taken, by the memory that activations are estimated to need. Shares by
-        speed are then improved in a few more. Raises InputError for more devices than there are, samples that cannot be
-        divided, and a problem of placements only.
+        speed are then improved in a few more, and compared with equal ones. Raises InputError for more devices than
+        there are, samples that cannot be divided, and a problem of placements only.
         """
         if reason := why_placements_only(problem):
             raise InputError(f"data_parallel runs every op on every device, but {reason}; use another placer")
@@ -86,9 +87,14 @@ class DataParallel(Named):
                 f"data_parallel: asked for {asked} devices, cluster {problem.cluster.name!r} has {len(devices)}"
             )
         devices = devices[: asked or len(devices)]
-        if not self.shares and not are_alike(problem, devices):
-            return self._by_speed(problem, devices, seed, budget)
-        return self._given_shares(problem, devices, seed, budget)
+        if self.shares or are_alike(problem, devices):
+            return self._given_shares(problem, devices, seed, budget)
+        by_speed = self._by_speed(problem, devices, seed, budget)
+        left = budget - by_speed.simulations - 1
+        if self.devices or self.micro_batches or left < 1:
+            return by_speed
+        equal = self._given_shares(problem, devices, seed, left)
+        return self._faster(problem, by_speed, equal)
 
     @cached_property
     def _given(self) -> Shares:
@@ -152,6 +158,12 @@ class DataParallel(Named):
                 "data_parallel: times were measured of the whole batch; a share of it is taken to take that share."
             )
         return PlacerResult(plan, self.name, seed, simulations, notes=tuple(notes))
+
+    def _faster(self, problem: Problem, *results: PlacerResult) -> PlacerResult:
+        """The one whose plan takes less: equal shares may be of fewer devices, which are better linked."""
+        times = [simulate(problem, result.plan) for result in results]
+        best = min(range(len(results)), key=lambda each: (not times[each].fits, times[each].step_seconds))
+        return replace(results[best], simulations=sum(result.simulations for result in results) + 1)
 
     def _plan(self, problem: Problem, devices: tuple[int, ...], micro_batches: int, shares: Shares) -> Plan:
         order = AS_READY if micro_batches == 1 else ONE_BY_ONE

@@ -109,6 +109,13 @@ def test_unequal_devices_have_shares_by_speed_and_end_together() -> None:
     assert given_by_hand.devices[0] == (0, 1)
 
 
+def test_equal_shares_of_devices_that_are_linked_well_are_taken_where_shares_by_speed_are_slower() -> None:
+    problem = Problem(load_graph("vit:layers=2,batch=64"), load_cluster("v100_a100"))
+    found, equal = DataParallel().place(problem, budget=20), DataParallel(shares="equal").place(problem)
+    assert simulate(problem, found.plan).step_seconds <= simulate(problem, equal.plan).step_seconds
+    assert found.notes == equal.notes != ()
+
+
 @given(st.lists(st.floats(0.1, 9.0), min_size=2, max_size=5), st.integers(1, 40), st.integers(1, 3), st.data())
 def test_no_other_shares_end_sooner_by_formula(
     speeds: list[float], parts: int, micro_batches: int, data: st.DataObject
@@ -135,7 +142,7 @@ def test_no_other_shares_end_sooner_by_formula(
 def test_a_device_with_little_memory_has_no_more_than_fits() -> None:
     graph = replace(Pipeline(4, activation=64.0, weights=1.0).graph(), batch_law=BatchLaw(samples=32))
     problem = Problem(graph, of_speeds(1.0, 1.0, memory=(300.0, 90.0)))
-    result = DataParallel().place(problem, budget=9)
+    result = DataParallel(devices=2).place(problem, budget=9)
     found = simulate(problem, result.plan)
     assert found.fits
     assert result.plan.schedule.micro_batches == 1
