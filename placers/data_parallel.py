@@ -9,6 +9,7 @@ Devices of unequal speed, or with unequal memory, have shares of the batch by wh
 faster than equal ones.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, get_args
@@ -112,19 +113,14 @@ class DataParallel(Named):
             check_divides(graph, "data_parallel", self.micro_batches, len(shares), self._given)
             plan = self._plan(problem, devices, self.micro_batches, shares)
             return PlacerResult(plan, self.name, seed, notes=notes)
-        simulations = 0
-        for micro_batches in _might_fit(problem, devices, shares):
-            plan = self._plan(problem, devices, micro_batches, shares)
-            if simulations == budget:
-                break
-            simulations += 1
-            if simulate(problem, plan).fits:
-                break
+        might = [(micro_batches, shares) for micro_batches in _might_fit(problem, devices, shares)]
+        micro_batches, shares, simulations = self._first_that_fits(problem, devices, might, budget)
+        plan = self._plan(problem, devices, micro_batches, shares)
         return PlacerResult(plan, self.name, seed, simulations, notes=notes)
 
     def _by_speed(self, problem: Problem, devices: tuple[int, ...], seed: int, budget: int) -> PlacerResult:
         """Shares by which unequal devices end together."""
-        graph, simulations = problem.graph, 0
+        graph = problem.graph
         if self.devices or self.micro_batches:
             check_divides(graph, "data_parallel", self.micro_batches or 1, 1)
         costs = ReplicaCosts.of(problem, devices)
@@ -133,15 +129,9 @@ class DataParallel(Named):
             count for count in counts
             if graph.samples % count == 0 and (costs.room.sum() * count >= 1 or self.micro_batches)
         ]  # fmt: skip
-        for micro_batches in might or [1]:
-            parts = graph.samples // micro_batches or PARTS
-            shares = costs.shares(parts, micro_batches)
-            plan = self._plan(problem, devices, micro_batches, shares)
-            if simulations == budget:
-                break
-            simulations += 1
-            if simulate(problem, plan).fits:
-                break
+        tried = ((count, costs.shares(graph.samples // count or PARTS, count)) for count in might or [1])
+        micro_batches, shares, simulations = self._first_that_fits(problem, devices, tried, budget)
+        parts = graph.samples // micro_batches or PARTS
 
         def timed(other: Shares) -> Timeline:
             return simulate(problem, self._plan(problem, devices, micro_batches, other))
@@ -158,6 +148,22 @@ class DataParallel(Named):
                 "data_parallel: times were measured of the whole batch; a share of it is taken to take that share."
             )
         return PlacerResult(plan, self.name, seed, simulations, notes=tuple(notes))
+
+    def _first_that_fits(
+        self, problem: Problem, devices: tuple[int, ...], tried: Iterable[tuple[int, Shares]], budget: int
+    ) -> tuple[int, Shares, int]:
+        """The first micro-batches and shares that fit, or the last, or those for which no simulation is left.
+
+        Returns how many were simulated, too.
+        """
+        simulations = 0
+        for micro_batches, shares in tried:
+            if simulations == budget:
+                break
+            simulations += 1
+            if simulate(problem, self._plan(problem, devices, micro_batches, shares)).fits:
+                break
+        return micro_batches, shares, simulations
 
     def _faster(self, problem: Problem, *results: PlacerResult) -> PlacerResult:
         """The one whose plan takes less: equal shares may be of fewer devices, which are better linked."""

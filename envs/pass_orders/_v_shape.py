@@ -51,7 +51,7 @@ class VShape(Named):
             )
 
     def held(self, ranks: int) -> int:
-        """Micro-batches whose activations a device holds at most, of so many devices."""
+        """The most micro-batches whose activations each of `ranks` devices holds."""
         return self.in_flight or self.published(ranks)
 
     def published(self, ranks: int) -> int:

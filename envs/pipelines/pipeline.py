@@ -39,7 +39,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
-PARTS = 32  # of a micro-batch at most, which unequal replicas share: each further share is costed anew; ours
+PARTS = 32  # the most of a micro-batch that unequal replicas share, as each share has costs of its own; ours
 ONE_F_ONE_B = pass_order_of("early_backward_a")  # DAPPLE's first: as many micro-batches in flight as stages follow
 
 
@@ -70,7 +70,7 @@ class LayerStage:
 
 
 def _by_speed(layers: Layers, stage: LayerStage, samples: int) -> Shares:
-    """How many parts of so many samples, or of 0 if that is not known, each replica of an undivided stage takes."""
+    """How many parts of `samples`, 0 if unknown, each replica of an undivided stage takes."""
     devices = list(stage.devices)
     if len(devices) == 1 or max(devices) >= layers.on_devices.shape[2]:  # which is refused by `Plan.check`
         return ()

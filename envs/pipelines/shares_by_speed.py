@@ -10,7 +10,7 @@ from graphs.op_graph import Floats
 
 
 def shares_by_speed(per_part: Floats, fixed: Floats, parts: int, most: Floats | None = None) -> Shares:
-    """(replicas,) how many parts each takes, of so many in all, and no more than `most`, if all of them may be placed.
+    """(replicas,) how many of all parts each replica takes, at most `most` of each, if all of them can be placed.
 
     At least one each, if there are as many; else those that would end last have none.
     """

@@ -80,7 +80,7 @@ class _WeightPart(torch.autograd.Function):
         x, y = x_y  # in a tuple, by which autograd knows that no gradient of them is asked for
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x)
-        ctx.weight = weight.detach()  # of which no gradient depends on what it is, so that it may change
+        ctx.weight = weight.detach()  # no gradient depends on its values, so that it may change
         ctx.of_weight, ctx.channel, ctx.bias = of_weight, channel, None if bias is None else bias.dtype
         return y.detach()
 
@@ -113,7 +113,7 @@ class _Join(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return gradient, gradient, None, None, None, None
         x, weight = ctx.saved_tensors
-        bias = None  # of which no gradient depends on what it is
+        bias = None  # no gradient depends on its values
         if ctx.bias is not None:
             shape, dtype = ctx.bias
             bias = torch.zeros(shape, dtype=dtype, device=weight.device, requires_grad=ctx.needs_input_grad[4])
