@@ -33,6 +33,7 @@ from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
+from graphs.foundation.knobs import without_brackets
 from graphs.host import HOSTS, Host, host_of
 from graphs.op_graph import OpGraph
 
@@ -119,7 +120,7 @@ def _parsed(spec: str) -> tuple[str, dict[str, str]]:
     parts = [part.partition("=") for part in _BEFORE_KNOB.split(rest)] if colon else []
     if not all(equals for _, equals, _ in parts):
         raise InputError(f"{spec!r}: expected knobs as key=value,key=value after the colon, got {rest!r}")
-    return kind, {knob: text for knob, _, text in parts}
+    return kind, {knob: without_brackets(text) for knob, _, text in parts}
 
 
 def _runtime(kind: str, knobs: Mapping[str, str | Extension[Any]]) -> Runtime:
@@ -205,4 +206,4 @@ _WHETHER = {
     "overlap": "gradients are summed up during the backward pass or after it",
     "graphs": "ops are launched as CUDA graphs or called one by one",
 }
-_BEFORE_KNOB = re.compile(rf",(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS, *_OF_SUMS, *_OF_REPLAYS))})=)")
+_BEFORE_KNOB = re.compile(rf",(?![^\[]*\])(?=(?:{'|'.join((*_KNOBS, *_OF_STREAMS, *_OF_SUMS, *_OF_REPLAYS))})=)")

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.foundation.errors import unknown as unknown
-from graphs.foundation.knobs import Builder, knobs_of, needed, texts, typed, written
+from graphs.foundation.knobs import Builder, at_commas, knobs_of, needed, texts, typed, written
 from graphs.foundation.plugins import plugins
 from graphs.foundation.user_code import user_callable
 
@@ -280,7 +280,7 @@ def specs(text: str) -> list[str]:
     if not isinstance(text, str):
         raise InputError(f"expected names as text, with commas between them, got {type(text).__name__}")
     found: list[str] = []
-    for part in text.split(","):
+    for part in at_commas(text):
         if not part.strip():
             raise InputError(f"{text!r}: expected a name before, between and after commas; one is empty")
         if found and _KNOB.match(part):

@@ -1,7 +1,11 @@
-"""Knobs: the keywords of a builder, given as text, "layers=4,steps=40", and checked before it is called."""
+"""Knobs: the keywords of a builder, given as text, "layers=4,steps=40", and checked before it is called.
+
+A value that has commas is in brackets: "pp=4,order=[v_half:in_flight=3,times=1+2+1+0]".
+"""
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -9,17 +13,26 @@ from graphs.foundation.errors import InputError, unknown
 
 Builder = Callable[..., object]
 
+_COMMA = re.compile(r",(?![^\[]*\])")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 _FROM_TEXT: dict[str, Callable[[str], int | float | str]] = {
     "int": int, "float": float, "str": str, "bool": lambda text: _TRUTH[text.lower()],
 }  # fmt: skip
 
 
+def at_commas(text: str) -> list[str]:
+    """Split at commas, but not within brackets."""
+    return _COMMA.split(text)
+
+
 def texts(spec: str, rest: str) -> dict[str, str]:
-    """Split what follows the colon of a spec, "key=value,key=value", into knobs and their values."""
+    """Split what follows the colon of a spec, "key=value,key=[a=1,b=2]", into knobs and their values."""
     knobs: dict[str, str] = {}
-    for part in rest.split(","):
+    for part in at_commas(rest):
         key, equals, value = part.partition("=")
+        if value.startswith("[") != value.endswith("]"):
+            raise InputError(f"{spec!r}: {part!r} has one bracket of two; write {key}=[...] around a value with commas")
+        value = without_brackets(value)
         if not equals or not key or not value:
             raise InputError(f"{spec!r}: expected knobs as key=value,key=value after the colon, got {part!r}")
         if key in knobs:
@@ -28,9 +41,15 @@ def texts(spec: str, rest: str) -> dict[str, str]:
     return knobs
 
 
+def without_brackets(value: str) -> str:
+    """The value that is written in brackets, or without."""
+    return value[1:-1] if value.startswith("[") and value.endswith("]") else value
+
+
 def written(value: object) -> str:
-    """The text of a knob's value."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """The text of a knob's value, in brackets if it has commas."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"[{text}]" if "," in text else text
 
 
 def knobs_of(builder: Builder) -> dict[str, inspect.Parameter]:
@@ -55,7 +74,11 @@ def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, leas
     values: dict[str, object] = {}
     for key, text in given.items():
         if key not in knobs:
-            raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}" if knobs else f"{name!r} has no knobs")
+            if not knobs:
+                raise InputError(f"{name!r} has no knobs")
+            named = next((other for other, value in given.items() if other in knobs and ":" in value), "")
+            remedy = f"; one of {given[named]!r} is in brackets with it, {named}=[...,{key}={text}]" if named else ""
+            raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}{remedy}")
         values[key] = _value(spec, knobs[key], text, least)
         choices = _choices(builder, key)
         if choices and values[key] not in choices:

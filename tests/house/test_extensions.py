@@ -85,6 +85,8 @@ def test_knobs_are_checked() -> None:
         ("placers", "annealing:hot=1e999", "expected hot to be a finite number, got 1e999"),
         ("placers", "expert", "'expert' needs its knob 'split': expert:SPLIT"),
         ("placers", "heft:a=1", "'heft' has no knobs"),
+        ("placers", "parallel:order=[zb_h2:in_flight=2", "'order=[zb_h2:in_flight=2' has one bracket of two"),
+        ("placers", "parallel:order=v_half:in_flight=3,times=1", "is in brackets with it, order=[...,times=1]"),
     ],
 )
 def test_a_wrong_knob_is_refused_by_one_sentence_without_building(folder: str, spec: str, sentence: str) -> None:

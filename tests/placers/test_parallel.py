@@ -223,6 +223,17 @@ def test_degrees_in_a_file_are_refused_before_a_model_is_captured(
         placelab.simulate("no_such.py:model", by_hand(tmp_path / "mine.plan.json", degrees, **more), cluster="p100x4")
 
 
+def test_an_order_has_as_many_knobs_as_it_needs_in_brackets(tmp_path: Path) -> None:
+    order = "v_half:in_flight=2,times=1+2+1+0"
+    spec = f"parallel:pp=2,micro_batches=4,interleaved=2,order=[{order}]"
+    placer = by_name.build("placers", spec)
+    assert (placer.order, placer.name) == (order, spec)
+    assert by_name.specs(f"heft,{spec},dapple") == ["heft", spec, "dapple"]
+    degrees = {"pp": 2, "micro_batches": 4, "interleaved": 2, "order": order}
+    assert load_plan(by_hand(tmp_path / "mine.plan.json", degrees), blocks(4)).plan == placer.place(blocks(4)).plan
+    assert runtime_of("run:order=[my.py:build:a=1,b=2],host=30us").order.name == "my.py:build:a=1,b=2"
+
+
 # ---- what cannot be --------------------------------------------------------------------------------------------------
 
 
