@@ -49,7 +49,8 @@ class PassLists:
     def of(layout: Layout) -> PassLists:
         """What the plan's order says.
 
-        Raises InputError for an order that misses or repeats a pass, or refuses the plan's ranks or micro-batches.
+        Raises InputError for an order that misses or repeats a pass, refuses the plan's ranks or micro-batches, or has
+        weight gradients apart where the graph has none.
         """
         return _written(layout)
 
@@ -66,7 +67,9 @@ class PassLists:
         stage, kind, micro_batch = np.concatenate(rows).T
         kind_of_ops = pass_kinds(layout)
         runs = _has_ops(layout, kind_of_ops)[stage, kind] & _has_turn(layout, device, stage, micro_batch)
-        return cls(layout, kind_of_ops, device[runs], stage[runs], kind[runs], micro_batch[runs])
+        lists = cls(layout, kind_of_ops, device[runs], stage[runs], kind[runs], micro_batch[runs])
+        _check_weight_gradients(lists)
+        return lists
 
     def __len__(self) -> int:
         return len(self.device)
@@ -150,6 +153,21 @@ def _has_turn(layout: Layout, device: Ints, stage: Ints, micro_batch: Ints) -> B
         return np.ones(len(stage), np.bool_)
     replicas = np.array([len(devices) for devices in layout.stage_devices])
     return np.asarray(layout.device_of[stage, micro_batch % replicas[stage]] == device)
+
+
+def _check_weight_gradients(lists: PassLists) -> None:
+    """Raise InputError if weight gradients are apart in a stage that computes them together with input gradients."""
+    layout = lists.layout
+    graph, stage = layout.problem.graph, layout.stage
+    updated, has_any = (np.zeros(len(layout.stage_devices), np.bool_) for _ in range(2))
+    updated[stage[graph.phase == Phase.UPDATE]] = True
+    has_any[stage[layout.is_weight_gradient]] = True
+    wrong = np.flatnonzero(updated & ~has_any & lists.is_apart.any(axis=1))
+    if len(wrong):
+        raise InputError(
+            f"the order {layout.plan.schedule.order!r} runs weight gradients apart, and stage {wrong[0]} of "
+            f"{graph.name!r} has no op of its own for them; use an order of whole backward passes"
+        )
 
 
 # ---- what an order says ----------------------------------------------------------------------------------------------

@@ -13,25 +13,21 @@ import numpy as np
 from envs.expansion.deadlock import check_ends
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
-from envs.expansion.layout import Layout
 from envs.expansion.parcels import send_at_end
 from envs.expansion.pass_lists import PassLists
 from envs.plans.schedule import AS_READY
-from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
 
 
 def order_passes(draft: Draft) -> PassLists | None:
     """Let devices run passes one after the other, by the schedule's order, and return them; `AS_READY` has none.
 
-    Raises InputError for an order that the plan cannot run: one that refuses its ranks, misses or repeats a pass, has
-    weight gradients apart where the graph has none, or under which devices wait for each other.
+    Raises InputError as `PassLists.of`, and for an order under which devices wait for each other.
     """
     layout = draft.layout
     if layout.plan.schedule.order == AS_READY:
         return None
     lists = PassLists.of(layout)
-    _check_weight_gradients(layout, lists)
     number = _pass_of_ops(draft, lists)
     is_source, is_sink = _ends(draft.edges, number)
     _connect(draft, lists, number, np.flatnonzero(is_source), np.flatnonzero(is_sink))
@@ -39,20 +35,6 @@ def order_passes(draft: Draft) -> PassLists | None:
         send_at_end(draft, lists, number, np.flatnonzero(is_sink))
     check_ends(draft, lists, number)
     return lists
-
-
-def _check_weight_gradients(layout: Layout, lists: PassLists) -> None:
-    """Raise InputError if weight gradients are apart in a stage that computes them together with input gradients."""
-    graph, stage = layout.problem.graph, layout.stage
-    updated, has_any = (np.zeros(len(layout.stage_devices), np.bool_) for _ in range(2))
-    updated[stage[graph.phase == Phase.UPDATE]] = True
-    has_any[stage[layout.is_weight_gradient]] = True
-    wrong = np.flatnonzero(updated & ~has_any & lists.is_apart.any(axis=1))
-    if len(wrong):
-        raise InputError(
-            f"the order {layout.plan.schedule.order!r} runs weight gradients apart, and stage {wrong[0]} of "
-            f"{graph.name!r} has no op of its own for them; use an order of whole backward passes"
-        )
 
 
 def _pass_of_ops(draft: Draft, lists: PassLists) -> Ints:

@@ -306,7 +306,8 @@ def whole_step_bytes(problem: Problem, weight: int) -> float:
     """
     graph, size = problem.graph, float(problem.graph.weights[weight])
     if problem.memory is not None:
-        return float(problem.memory.bytes[weight])
+        again = float(problem.memory.gradient_bytes[weight]) if problem.runtime.graphs else 0.0
+        return float(problem.memory.bytes[weight]) + again
     if not graph.is_training or (len(graph.frozen) and graph.frozen[weight]):
         return size
     reads = graph.weight_uses.tolist()

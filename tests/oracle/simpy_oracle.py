@@ -18,6 +18,7 @@ from graphs.cluster import FREE, Device
 from graphs.foundation.by_name import Extension
 from graphs.problem import Problem
 from tests.oracle.oracle import Priority
+from tests.oracle.simpy_host import begin_threads, order_of_issue
 
 LAST_OF_THE_INSTANT = EventPriority(2)  # after SimPy's URGENT and NORMAL, which are 0 and 1
 
@@ -65,11 +66,21 @@ def simulate(
 ) -> Times:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]; with no memory.
 
-    `priority` is "fifo", "longest_path", or a given order, (ops,) numbers. Linear in ops and edges, some tens of
-    microseconds for each.
+    `priority` is "fifo", "longest_path", or a given order, (ops,) numbers. A host, if there is one, has a process for
+    each device. Linear in ops and edges without one, some tens of microseconds for each.
     """
-    environment = Environment()
-    ops, copies = _tasks(environment, problem, op_seconds, placement, _urgency(problem, op_seconds, priority))
+    environment, urgency = Environment(), _urgency(problem, op_seconds, priority)
+    order = [] if problem.host is None else order_of_issue(problem, urgency)
+    if order:
+        urgency = [float(place) for _, place in sorted(zip(order, range(len(order)), strict=True))]
+    ops, copies = _tasks(environment, problem, op_seconds, placement, urgency)
+    if order:
+        takes_time, arrived = [op.seconds > 0 for op in ops], {copy: task.done for copy, task in copies.items()}
+        ended = [op.done for op in ops]
+        issued = begin_threads(environment, problem, takes_time, placement, order, ended, arrived)
+        for op, event in zip(ops, issued, strict=True):
+            if op.server is not None:
+                op.needs.append(event)
     starter = Starter(environment)
     for task in dict.fromkeys([*ops, *copies.values()]):
         environment.process(_work(environment, starter, task))

@@ -1,21 +1,34 @@
-"""Random problems and plans for them: training steps through stages, with replicas, micro-batches and recomputation."""
+"""Random problems and plans for them: training steps through stages, with replicas, micro-batches and recomputation,
+in every order of passes; and divided ops.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 from hypothesis import strategies as st
 
+from envs.pass_orders import PassKind, PassOrder, Ranks
+from envs.pass_orders._joined import joined_passes
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, Recomputing, Schedule, Sharing, Update, Zero
+from envs.plans.schedule import AS_READY, AllReduce, Recomputing, Schedule, Sharing, Update, Zero, pass_order_of
+from graphs.foundation.by_name import Extension, built_in
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
-from tests.oracle.strategies import SECONDS, clusters
+from graphs.runtime import RUNTIMES
+from tests.envs.expansion.divided_graphs import mlp, random_split
+from tests.oracle.strategies import SECONDS, clusters, hosts
 
-ORDERS = (AS_READY, "gpipe", "early_backward_a", "early_backward_b")
+LIMITED = "early_backward_a:in_flight=2", "zb_h2:in_flight=2", "v_half:in_flight=3"
+ORDERS = [pass_order_of(spec) for spec in (*built_in("envs.pass_orders"), *LIMITED)]
 BYTES = st.integers(0, 3).map(
     lambda size: 72.0 * size
 )  # a share of them is whole: of 3 micro-batches, on 2 or 3 replicas
@@ -108,33 +121,120 @@ def _add_backward(draw: st.DrawFn, ops: Ops, weight: list[int]) -> None:
             ops.add("refresh", Phase.REFRESH, [updates[each]], of=op)
 
 
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
 @st.composite
 def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
-    """A problem and a plan for it."""
-    graph, stages = draw(step_graphs())
+    """A problem of the ideal machine and a plan for it."""
+    graph, stages = draw(step_graphs(most_stages=4))
     devices = draw(st.integers(1, most_devices))
     seconds = np.repeat(graph.flops[:, None], devices, axis=1) * draw(st.sampled_from((1.0, 2.0)))
     problem = Problem(graph, draw(clusters(devices)), "sgd", op_seconds=seconds)
-    on = [
-        tuple(draw(st.permutations(range(devices)))[: draw(st.integers(1, min(3, devices)))])
-        for _ in range(max(stages) + 1)
-    ]
+    on = draw(on_ranks(max(stages) + 1, devices) | on_any(max(stages) + 1, devices))
     micro_batches = draw(st.integers(1, 3))
     divides = all(micro_batches % len(several) == 0 for several in on)
     sharing: Sharing = draw(st.sampled_from(("split", "turns"))) if divides else "split"
     has_blocks = (named_blocks(graph) >= 0).any()
     when: Recomputing = draw(st.sampled_from(("late", "early", "block") if has_blocks else ("late", "early")))
-    apart = len({device for several in on for device in several}) == sum(map(len, on))
-    order = draw(st.sampled_from(ORDERS if apart else ORDERS[:1]))
+    order = draw(orders_of(graph, ranks_of(on), micro_batches, sharing))
     update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
     may_shard = sharing == "split" and update == "step"
     unequal: dict[int, tuple[tuple[int, ...], ...]] = {1: ((),), 2: ((), (1, 2), (3, 1)), 3: ((), (2, 1, 1))}
-    shares = tuple(draw(st.sampled_from(unequal[len(several)])) for several in on) if sharing == "split" else ()
+    shares = {several: draw(st.sampled_from(unequal[len(several)])) for several in on}
     zeros: list[Zero] = [0, 1, 2, 3] if order != AS_READY or micro_batches == 1 else [0, 1, 2]
     schedule = Schedule(
         micro_batches=micro_batches, stages=stages, order=order, update=update,
         zero=draw(st.sampled_from(zeros)) if may_shard else 0,
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=when,
-        sharing=sharing, shares=shares,
+        sharing=sharing, shares=tuple(shares[several] for several in on) if sharing == "split" else (),
     )  # fmt: skip
     return problem, Plan(tuple(on[stage] for stage in stages), schedule=schedule)
+
+
+@st.composite
+def on_any(draw: st.DrawFn, stages: int, devices: int) -> tuple[tuple[int, ...], ...]:
+    """(stages,) the devices of each, whichever: some may be those of several stages."""
+    return tuple(
+        tuple(draw(st.permutations(range(devices)))[: draw(st.integers(1, min(3, devices)))]) for _ in range(stages)
+    )
+
+
+@st.composite
+def on_ranks(draw: st.DrawFn, stages: int, devices: int) -> tuple[tuple[int, ...], ...]:
+    """(stages,) the devices of each, where those of a rank have one stage, several that follow one another, some in
+    turns, or two as a V.
+    """
+    shapes = [sorted(draw(st.lists(st.integers(0, 1), min_size=stages, max_size=stages)))]
+    shapes += [[stage % ranks for stage in range(stages)] for ranks in range(1, stages + 1) if stages % ranks == 0]
+    shapes += [[min(stage, stages - 1 - stage) for stage in range(stages)]] if stages % 2 == 0 else []
+    rank_of = draw(st.sampled_from([shape for shape in shapes if max(shape) < devices]))
+    free, of_rank = list(draw(st.permutations(range(devices)))), list[tuple[int, ...]]()
+    for rank in range(max(rank_of) + 1):
+        most = min(3, len(free) - (max(rank_of) - rank))
+        of_rank.append(tuple(free.pop() for _ in range(draw(st.integers(1, most)))))
+    return tuple(of_rank[rank] for rank in rank_of)
+
+
+def ranks_of(on: Sequence[tuple[int, ...]]) -> Ranks:
+    """The stages of each device, (stages,) devices; none if a device has some stages of another one, and not all."""
+    stages = {device: tuple(s for s, several in enumerate(on) if device in several) for each in on for device in each}
+    ranks = sorted(set(stages.values()))
+    is_apart = sum(map(len, ranks)) == len(on)
+    return tuple(ranks) if is_apart else ()
+
+
+def orders_of(
+    graph: OpGraph, ranks: Ranks, micro_batches: int, sharing: Sharing
+) -> st.SearchStrategy[Extension[PassOrder]]:
+    """Orders of passes that run so many micro-batches through stages, and none."""
+    if not ranks or (sharing == "turns" and any(len(stages) > 1 for stages in ranks)):
+        return st.just(AS_READY)
+    has_parts = any(kind.endswith(".grad_weight") for kind in graph.kinds) or "update" not in graph.kinds
+    return st.sampled_from([AS_READY, *(order for order in ORDERS if _takes(order, ranks, micro_batches, has_parts))])
+
+
+def _takes(order: Extension[PassOrder], ranks: Ranks, micro_batches: int, has_parts: bool) -> bool:
+    """Whether an order takes these, and does not run parts of backward passes where ops have none."""
+    try:
+        passes = joined_passes(order.built, ranks, micro_batches)
+    except InputError:
+        return False
+    return has_parts or all(each.kind != PassKind.WEIGHT_GRADIENT for of_rank in passes for each in of_rank)
+
+
+@st.composite
+def divided(draw: st.DrawFn) -> tuple[Problem, Plan]:
+    """A perceptron's step through stages whose ops are divided at random, the batch in equal parts or not."""
+    widths = draw(st.sampled_from(([12, 6], [6, 12, 6], [6, 12, 6, 12])))  # of which a twelfth is whole bytes
+    micro_batches, count = draw(st.sampled_from((1, 2, 4))), draw(st.integers(1, len(widths) - 1))
+    graph = mlp(widths, 12 * micro_batches).graph
+    layer = [int("".join(filter(str.isdigit, name)) or 0) for name in graph.names]
+    stages = tuple(min(each, count - 1) for each in layer)
+    mesh, *others = draw(st.sampled_from([((2, 2), (2,), ()), ((2, 2), ()), ((3,), ()), ((2,), (2,), ())]))
+    of_stage = [mesh, *(draw(st.sampled_from([mesh, *others])) for _ in range(count - 1))]
+    devices, rng = np.cumsum([0, *map(math.prod, of_stage)]), np.random.default_rng(draw(st.integers(0, 99)))
+    on = [tuple(range(first, end)) for first, end in pairwise(devices.tolist())]
+    splits = [random_split(graph, each, rng) for each in of_stage]
+    schedule = Schedule(
+        micro_batches, stages, draw(orders_of(graph, ranks_of(on), micro_batches, "split")),
+        tuple(sorted(draw(st.sets(st.integers(0, count - 1))))), draw(st.sampled_from(("late", "early"))),
+        all_reduce=draw(st.sampled_from(get_args(AllReduce))),
+    )  # fmt: skip
+    problem = Problem(graph, draw(clusters(int(devices[-1]))), draw(st.sampled_from(("sgd", "adam"))))
+    seconds = np.array(draw(st.lists(SECONDS, min_size=len(graph), max_size=len(graph))))
+    problem = replace(problem, op_seconds=np.repeat(seconds[:, None], devices[-1], axis=1))
+    split = tuple(splits[stage][op] if of_stage[stage] else () for op, stage in enumerate(stages))
+    return problem, Plan(tuple(on[stage] for stage in stages), None, schedule, split, mesh)
+
+
+@st.composite
+def run_somehow(draw: st.DrawFn) -> tuple[Problem, Plan]:
+    """Plans of all kinds on machines of all kinds, but op placements on the ideal one alone (`strategies.cases`)."""
+    problem, plan = draw(planned() | divided())
+    if plan.is_placement:
+        return problem, plan
+    runtime = draw(st.sampled_from(list(RUNTIMES.values())))
+    if draw(st.booleans()):
+        runtime = replace(runtime, host=draw(st.none() | hosts(exact=False)))
+    return replace(problem, runtime=runtime), plan

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from envs.expansion.layout import Layout
 from envs.expansion.pass_lists import FORWARD, PassLists
 from envs.pass_orders import Ranks
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, Schedule
+from envs.plans.schedule import AS_READY, Schedule, Zero
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from graphs.foundation.errors import InputError
@@ -290,17 +291,20 @@ def test_a_long_wait_is_told_by_its_shortest_cycle(tmp_path: Path) -> None:
     )
 
 
-def test_weight_gradients_apart_need_ops_of_their_own() -> None:
+@pytest.mark.parametrize("zero", get_args(Zero))
+def test_weight_gradients_apart_need_ops_of_their_own(zero: Zero) -> None:
     """A profile of layers has one op for the whole backward pass of each."""
     names = ("f0", "f1", "b1", "b0", "u1", "u0")
     graph = OpGraph(
         "profile", names, ("layer",) * 6, np.ones(6), np.zeros(6), np.ones(6),
         np.array([(0, 1), (1, 2), (2, 3), (2, 4), (3, 5)]), phase=np.array([0, 0, 1, 1, 2, 2]),
+        mirror=np.array([-1, -1, 1, 0, 1, 0]), weights=np.ones(2), weight_uses=np.array([(0, 0), (1, 1)]),
     )  # fmt: skip
     stage = tuple(int(name[1]) for name in names)
-    schedule = Schedule(micro_batches=2, stages=stage, order="zb_h1")
+    schedule = Schedule(micro_batches=2, stages=stage, order="zb_h1", zero=zero)
+    plan = Plan(tuple((2 * each, 2 * each + 1) for each in stage), schedule=schedule)
     with pytest.raises(InputError, match="and stage 1 of 'profile' has no op of its own for them; use an order of"):
-        simulate(Problem(graph, servers(2)), Plan(tuple((each,) for each in stage), schedule=schedule))
+        simulate(Problem(graph, servers(4), "sgd"), plan)
 
 
 def test_sums_of_weight_gradients_are_run_with_them() -> None:

@@ -18,7 +18,7 @@ from envs.simulation.simulator import Simulator
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.drawn import examples
-from tests.envs.expansion.random_plans import planned
+from tests.envs.expansion.random_plans import planned, run_somehow
 from tests.oracle import oracle, simpy_oracle
 
 thorough = settings(max_examples=examples(300, 20), deadline=None, suppress_health_check=list(HealthCheck))
@@ -26,14 +26,15 @@ brief = settings(thorough, max_examples=examples(150, 15))
 
 
 @thorough
-@given(planned())
+@given(run_somehow())
 def test_both_oracles_agree_with_the_engine(case: tuple[Problem, Plan]) -> None:
     expansion = expand(*case)
     problem, placement = expansion.problem, expansion.placement.tolist()
     timeline = Simulator(problem, order=expansion.order).timeline(expansion.placement)
     assert problem.op_seconds is not None
-    expected = oracle.simulate(problem, problem.op_seconds.tolist(), placement, expansion.order)
-    other = simpy_oracle.simulate(problem, problem.op_seconds.tolist(), placement, expansion.order)
+    order = problem.runtime.order if expansion.order is None else expansion.order
+    expected = oracle.simulate(problem, problem.op_seconds.tolist(), placement, order)
+    other = simpy_oracle.simulate(problem, problem.op_seconds.tolist(), placement, order)
     assert timeline.start.tolist() == expected.start == other.start
     assert timeline.finish.tolist() == expected.finish == other.finish
     assert timeline.step_seconds == expected.step_seconds == other.step_seconds
