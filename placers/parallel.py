@@ -1,4 +1,4 @@
-"""A plan by its degrees: data, tensor and pipeline parallelism as Megatron-LM and torchtitan have them.
+"""A plan by its degrees: data, tensor, sequence, context, expert and pipeline parallelism, as Megatron-LM has them.
 
 The answer to "what will my plan take": nothing is chosen or searched. Of the devices, those of a tensor-parallel group
 follow one another, then its replicas, then the stages (Narayanan et al. 2021, section 3):
@@ -6,9 +6,8 @@ follow one another, then its replicas, then the stages (Narayanan et al. 2021, s
     dp=2, tp=2, pp=2        stage 0: 0 1 | 2 3        stage 1: 4 5 | 6 7        two replicas of two shards each
 
 Stages have equally many blocks, or what `stages` says (`placers.pipelines.given_stages`); what is before the first
-block is with it, and what follows the last one with that. Inside of a stage, columns and rows of weights are divided
-by Megatron-LM's rule (`placers.splits.column_row`); each shard does all else in whole. Ops run in the order of the
-program.
+block is with it, and what follows the last one with that. Inside of a stage ops are divided by their indices
+(`placers.splits.degrees`); what is divided by none each shard does in whole. Ops run in the order of the program.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ import numpy as np
 
 from envs.pass_orders import PassOrder, Ranks, takes
 from envs.pipelines.pipeline import ONE_F_ONE_B
-from envs.plans.mesh import Mesh, Split
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Shares, Zero, pass_order_of
@@ -31,25 +29,30 @@ from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators, check_divides, given_shares, why_placements_only
 from placers.pipelines.given_stages import GivenStages, pipeline_blocks
-from placers.splits.column_row import columns_and_rows, over_mesh
+from placers.splits.degrees import Degrees, Divided
 from placers.splits.undivided import why_undivided
 
 BY_REQUEST = True  # it says a plan, and looks for none
 
-Notes = tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class Parallel(Named):
-    """A plan given by its degrees of data, tensor and pipeline parallelism, as Megatron-LM runs it."""
+    """A plan given by its degrees of parallelism, as Megatron-LM runs it."""
 
     divides_batch: ClassVar[bool] = True
 
     dp: int = 0
-    """Replicas, which divide the batch; 0 for all devices over tp times pp. CPUs are used only if there is nothing
-    else."""
+    """Replicas, which divide the batch; 0 for all devices over tp times cp times pp. CPUs are used only if there is
+    nothing else."""
     tp: int = 1
     """Shards of each replica, which divide columns and rows of weights."""
+    sequence: bool = False
+    """Whether shards divide all else along the sequence (sequence parallelism, Korthikanti et al. 2022)."""
+    cp: int = 1
+    """Parts of the sequence, all of whose ops are divided along it, while keys and values are gathered (context
+    parallelism)."""
+    ep: int = 1
+    """Devices, of the replicas, that divide the experts of a mixture among them (expert parallelism)."""
     pp: int = 1
     """Stages of the pipeline, each on devices of its own."""
     micro_batches: int = 1
@@ -76,11 +79,11 @@ class Parallel(Named):
     and later ones begin, such as layers.6+layers.12; "" for equally many blocks."""
 
     def __post_init__(self) -> None:
-        for knob, least in (("dp", 0), ("tp", 1), ("pp", 1), ("micro_batches", 1), ("interleaved", 1)):
-            if getattr(self, knob) < least:
+        for knob in ("dp", "tp", "cp", "ep", "pp", "micro_batches", "interleaved"):
+            if getattr(self, knob) < (least := int(knob != "dp")):
                 raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
         Schedule(zero=self.zero)  # refused here, not after a model was captured for it
-        self._check_shares()
+        self._check_combination()
         self._order.loaded()
         if self.stages and len(self._given) != self._stages:
             raise InputError(
@@ -88,9 +91,24 @@ class Parallel(Named):
                 f"{self.interleaved} say {self._stages}; change one"
             )
 
-    def _check_shares(self) -> None:
-        if self._shares and self.tp > 1:
-            raise InputError(f"parallel: shares={self.shares} cannot be combined with tp={self.tp}; leave one out")
+    def _check_combination(self) -> None:
+        divided = next((knob for knob in ("tp", "cp", "ep") if getattr(self, knob) > 1), "")
+        for knob in ("shares", "zero") if divided else ():
+            if said := getattr(self, knob):
+                raise InputError(
+                    f"parallel: {knob}={said} cannot be combined with {divided}={getattr(self, divided)}; leave one out"
+                )
+        if self.sequence and self.tp == 1:
+            raise InputError("parallel: sequence=true divides what shards of tp do besides, and tp is 1; say tp")
+        if self.ep > 1 and self.cp > 1:
+            raise InputError(
+                f"parallel: ep={self.ep} cannot be combined with cp={self.cp}, since tokens of a whole sequence choose "
+                "their experts; leave one out"
+            )
+        if self.dp % self.ep:
+            raise InputError(
+                f"parallel: ep={self.ep} experts' devices are of the dp={self.dp} replicas; choose a divisor"
+            )
         if self._shares and self.dp not in (0, len(self._shares)):
             raise InputError(
                 f"parallel: shares={self.shares} are of {len(self._shares)} replicas, and dp={self.dp}; change one"
@@ -108,7 +126,7 @@ class Parallel(Named):
             raise InputError(f"parallel runs ops on several devices, but {reason}; use another placer")
         devices, graph = accelerators(problem.cluster), problem.graph
         width = self._width(problem, len(devices))
-        replicas = width // self.tp
+        replicas = width // (self.tp * self.cp)
         check_divides(graph, "parallel", self.micro_batches, replicas, self._shares)
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
@@ -144,10 +162,11 @@ class Parallel(Named):
 
     def _width(self, problem: Problem, devices: int) -> int:
         """How many devices each stage is on."""
-        others, dp = self.tp * self.pp, self.dp or len(self._shares)
+        others, dp = self.tp * self.cp * self.pp, self.dp or len(self._shares)
         count = others * dp if dp else devices
         if count > devices or count % others:
-            degrees = f"dp={dp}, tp={self.tp} and pp={self.pp}" if dp else f"tp={self.tp} and pp={self.pp}"
+            said = [f"dp={dp}"] * bool(dp) + [f"tp={self.tp}"] + [f"cp={self.cp}"] * (self.cp > 1)
+            degrees = f"{', '.join(said)} and pp={self.pp}"
             raise InputError(
                 f"parallel: {degrees} take {others * max(dp, 1)} devices{'' if dp else ' for each replica'}, "
                 f"cluster {problem.cluster.name!r} has {devices}; choose degrees whose product is "
@@ -177,25 +196,16 @@ class Parallel(Named):
             stage = block // self._blocks_of_stage(problem.graph, int(block.max()) + 1)
         return tuple(stage[problem.graph.units].tolist())
 
-    def _split(self, problem: Problem, devices: Sequence[int], replicas: int) -> tuple[tuple[Split, ...], Mesh, Notes]:
+    def _split(self, problem: Problem, devices: Sequence[int], replicas: int) -> Divided:
         """What each op of a stage divides, over which mesh, and how much of the work that is."""
-        if self.tp == 1:
+        degrees = [f"{knob}={getattr(self, knob)}" for knob in ("tp", "cp", "ep") if getattr(self, knob) > 1]
+        if not degrees:
             return (), (), ()
-        graph = problem.graph
         if reason := why_undivided(problem, devices):
-            raise InputError(f"parallel: ops cannot be divided with tp={self.tp}, since {reason}")
-        by = columns_and_rows(graph, self.tp)
-        if not any(by):
-            raise InputError(
-                f"parallel: no product of {graph.name!r} can be divided by {self.tp} columns, and the next one by "
-                "rows; choose a tp that divides the numbers of heads and of features, or 1"
-            )
-        divided = graph.flops[[bool(index) for index in by]].sum() / graph.flops.sum()
-        note = (
-            f"parallel: of the FLOPs {divided:.0%} are divided among the {self.tp} shards, each of which does the "
-            "others in whole."
-        )
-        return *over_mesh(graph, by, replicas, self.tp), (note,)
+            raise InputError(f"parallel: ops cannot be divided with {degrees[0]}, since {reason}")
+        if replicas % self.ep:
+            raise InputError(f"parallel: ep={self.ep} does not divide the {replicas} replicas; choose a divisor, or 1")
+        return Degrees(replicas, self.ep, self.cp, self.tp, self.sequence).of_ops(problem.graph)
 
     def _blocks_of_stage(self, graph: OpGraph, count: int) -> int:
         """How many of so many blocks each stage has, equally many."""

@@ -15,8 +15,9 @@ from graphs.foundation.by_name import Named
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.pipelines.published.servers import Servers
+from placers.splits.axes import along_batch, over_mesh, where_none
 from placers.splits.bucket_elimination import least
-from placers.splits.column_row import columns_and_rows, over_mesh
+from placers.splits.column_row import columns_and_rows
 from placers.splits.described_step import split_graph_of
 from placers.splits.mesh import prices_of_links
 from placers.splits.options import SplitRules, Splitting
@@ -83,7 +84,9 @@ def _products(graph: OpGraph, by: tuple[str, ...]) -> float:
 def _plan(
     graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards: int, others: Literal["whole", "batch"]
 ) -> Plan:
-    split, mesh = over_mesh(graph, by, len(devices) // shards, shards, others=others)
+    replicas = len(devices) // shards
+    inner = where_none(by, along_batch(graph, len(devices))) if others == "batch" else by
+    split, mesh = over_mesh(graph, ((replicas, along_batch(graph, replicas)), (shards, inner)))
     return Plan((devices,) * len(graph), split=split, mesh=mesh)
 
 

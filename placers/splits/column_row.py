@@ -14,11 +14,9 @@ divided, nor is anything else. A weight that `autocast` casts is divided before 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
-from envs.plans.mesh import Mesh, Split
 from graphs.descriptions.descriptions import descriptions_of, read_by_loss
 from graphs.notation.described import Described, Source
 from graphs.notation.operator import Access, Operator
@@ -29,35 +27,44 @@ from placers.splits.split_graph import NONE
 
 def columns_and_rows(graph: OpGraph, count: int) -> tuple[str, ...]:
     """(ops,) the index that each op divides into `count` parts, or ""; gradients and updates as their forward ops."""
-    forward = _Forward(graph, count).found()
+    return mirrored(graph, _Forward(graph, count).found(), count)
+
+
+def mirrored(graph: OpGraph, forward: Mapping[int, str], count: int) -> tuple[str, ...]:
+    """(ops,) what forward ops divide into `count` parts, and of other ops what their forward op does, if they can."""
     split = list[str]()
     for op, each in enumerate(descriptions_of(graph)):
         mirror = int(graph.mirror[op])
         name = forward.get(op if mirror < 0 else mirror, NONE)
-        split.append(name if each is not None and _may_divide(each.operator, name, count) else NONE)
+        split.append(name if each is not None and may_divide(each.operator, name, count) else NONE)
     return tuple(split)
 
 
-def over_mesh(
-    graph: OpGraph, by: Sequence[str], replicas: int, shards: int, *, others: Literal["whole", "batch"] = "whole"
-) -> tuple[tuple[Split, ...], Mesh]:
-    """(ops,) what each op divides over a mesh of replicas and shards, and that mesh.
-
-    Replicas divide the batch, and shards what columns and rows say, (ops,); or for all else their part of the batch, or
-    nothing.
-    """
-    split = list[Split]()
-    for each, index in zip(descriptions_of(graph), by, strict=True):
-        size = 0 if each is None else each.operator.sizes.get(each.batch, 0)
-        batch = "" if each is None else each.batch
-        outer = batch if size >= replicas else ""
-        inner = index or (batch if others == "batch" and size >= replicas * shards else "")
-        by_axis = (*((outer,) if replicas > 1 else ()), *((inner,) if shards > 1 else ()))
-        split.append(() if batch and set(by_axis) == {batch} else by_axis)  # as replicas: see docs/plans.md
-    return tuple(split), tuple(number for number in (replicas, shards) if number > 1)
-
-
 _CAST = "aten._to_copy"
+
+
+def casts_of_weights(graph: OpGraph) -> dict[int, Described]:
+    """The forward ops that cast a weight to another type."""
+    return {
+        op: each
+        for op, each in enumerate(descriptions_of(graph))
+        if graph.phase[op] == Phase.FORWARD and each is not None and graph.kinds[op] == _CAST
+        if all(source is not None and source.op < 0 for source in each.sources)
+    }
+
+
+def forward_ops(graph: OpGraph) -> dict[int, Described]:
+    """The forward ops that are described but for casts of weights; who reads a cast reads the weight itself."""
+    casts = casts_of_weights(graph)
+
+    def uncast(source: Source | None) -> Source | None:
+        return casts[source.op].sources[0] if source is not None and source.op in casts else source
+
+    return {
+        op: replace(each, sources=tuple(map(uncast, each.sources)))
+        for op, each in enumerate(descriptions_of(graph))
+        if graph.phase[op] == Phase.FORWARD and each is not None and op not in casts
+    }
 
 
 class _Forward:
@@ -66,45 +73,35 @@ class _Forward:
     def __init__(self, graph: OpGraph, count: int) -> None:
         self.count = count
         self.kinds, self.is_of_loss = graph.kinds, read_by_loss(graph)
-        self.ops: dict[int, Described] = {}
+        self.casts = casts_of_weights(graph)
+        self.ops = forward_ops(graph)
         self.readers: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # of a result: op and read
         self.unknown: set[int] = set()  # ops that something reads of which no more is known
         self.uses: dict[int, set[int]] = defaultdict(set)  # of each weight
-        self.casts: dict[int, Described] = {}  # ops that cast a weight
         self.of_casts: dict[int, list[tuple[int, int]]] = defaultdict(list)  # who reads each: op and read
-        for op, each in enumerate(descriptions_of(graph)):
-            if graph.phase[op] != Phase.FORWARD or each is None:
-                continue
-            if graph.kinds[op] == _CAST and all(source is not None and source.op < 0 for source in each.sources):
-                self.casts[op] = each
-                continue
-            self.ops[op] = each = self._of_weights(op, each)
+        described = descriptions_of(graph)
+        for op, each in self.ops.items():
+            own = described[op]
+            for place, source in enumerate(() if own is None else own.sources):
+                if source is not None and source.op in self.casts:
+                    self.of_casts[source.op].append((op, place))
             for place, source in enumerate(each.sources):
                 if source is not None and source.op >= 0:
                     self.readers[source.op, source.result].append((op, place))
                 elif source is not None:
                     self.uses[source.weight].add(op)
-        self.columns_and_rows = {op: _columns_and_rows_of(each) for op, each in self.ops.items()}
+        self.columns_and_rows = {op: columns_and_rows_of(each) for op, each in self.ops.items()}
         self._continuations: dict[tuple[object, ...], str] = {}  # alike ops, as of time steps, share their operator
         for producer, consumer in graph.edges[~graph.control].tolist():
             if graph.phase[consumer] == Phase.FORWARD and consumer not in self.ops:
                 self.unknown.add(producer)
-
-    def _of_weights(self, op: int, each: Described) -> Described:
-        """An op that reads weights themselves where it reads them cast."""
-        sources = list(each.sources)
-        for place, source in enumerate(each.sources):
-            if source is not None and source.op in self.casts:
-                self.of_casts[source.op].append((op, place))
-                sources[place] = self.casts[source.op].sources[0]
-        return replace(each, sources=tuple(sources))
 
     def found(self) -> dict[int, str]:
         """Of each forward op that is divided, the index."""
         chosen: dict[int, str] = {}
         for op, each in self.ops.items():
             for name in self.columns_and_rows[op][0] if op not in chosen else ():
-                if _may_divide(each.operator, name, self.count) and (more := self._region(op, name, chosen)):
+                if may_divide(each.operator, name, self.count) and (more := self._region(op, name, chosen)):
                     chosen |= more
                     break
         return chosen | self._divided_casts(chosen)
@@ -165,7 +162,7 @@ class _Forward:
             names = [
                 name
                 for name in (other.sizes if known is None else (known,))
-                if _may_divide(other, name, self.count) and (name in rows or ends or not _is_reduced(other, name))
+                if may_divide(other, name, self.count) and (name in rows or ends or not is_reduced(other, name))
             ]
             self._continuations[asked] = self._without_moves(operator, result, by, other, place, names)
         return self._continuations[asked]
@@ -216,7 +213,7 @@ def _rows_of_table(each: Described) -> str:
     return NONE
 
 
-def _columns_and_rows_of(each: Described) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def columns_and_rows_of(each: Described) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The indices of columns and of rows of the weight in a matrix product; none if an op is no product by a weight."""
     read, weights, operator = set[str](), set[str](), each.operator
     for source, access in zip(each.sources, operator.reads, strict=True):
@@ -239,10 +236,11 @@ def _along(made: Access, read: Access, by: str) -> str:
     return next((name for names in along for name in names), NONE)
 
 
-def _is_reduced(operator: Operator, name: str) -> bool:
+def is_reduced(operator: Operator, name: str) -> bool:
     """Whether parts along an index would have to be added up, or exchange statistics."""
     return operator.exchanged(name) > 0 or any(name not in access.variables for access in operator.writes)
 
 
-def _may_divide(operator: Operator, name: str, count: int) -> bool:
+def may_divide(operator: Operator, name: str, count: int) -> bool:
+    """Whether each of `count` parts along an index has some of it."""
     return operator.sizes.get(name, 0) >= count and name not in operator.opaque

@@ -5,7 +5,7 @@
     y[n, o] = sum x[n, i] w[o, i]                                 w: (Replicate(), Shard(0))
     3 x 8 x 64 rows, by the 8 heads of query, key and value       w: (_StridedShard(0, split_factor=3),)
 
-Said are the parts of weights that the updates store and those that forward ops read, and the batch. A plan says more:
+Said are the parts of weights that the updates store and those that forward ops read, and of the inputs. A plan says more:
 what each op divides of other ops' outputs. DTensor decides that itself, by the rules of its operations.
 """
 
@@ -82,7 +82,7 @@ class TensorPlacements:
 
     @cached_property
     def inputs(self) -> dict[int, Placements]:
-        """By number, as sources of signatures are numbered, what the first op that reads an input has of the batch."""
+        """By number, as sources of signatures are numbered, what the first op that reads an input has of it."""
         graph, found = self.problem.graph, dict[int, Placements]()
         for op, described in enumerate(self._described):
             if graph.phase[op] != Phase.FORWARD or graph.signatures is None or graph.signatures.of[op] < 0:
@@ -91,7 +91,7 @@ class TensorPlacements:
             accesses = [None] * len(numbers) if described is None else described.operator.reads
             for number, access in zip(numbers, accesses, strict=True):
                 if number < -len(graph.weights) and number not in found:
-                    found[number] = self._of_batch(op, access)
+                    found[number] = self._of_input(op, access)
         return found
 
     # ---- an op ---------------------------------------------------------------------------------------------------
@@ -157,18 +157,18 @@ class TensorPlacements:
             )
         return where
 
-    def _of_batch(self, op: int, access: Access | None) -> Placements:
-        """The part of the batch that the shards of an op read of an input."""
-        described = self._described[op]
-        batch = "" if described is None else described.batch
-        first = access.index[0] if access is not None and access.index else None
-        if not batch or first != variable(batch):
-            return tuple(Replicate() for _ in self._axes)
+    def _of_input(self, op: int, access: Access | None) -> Placements:
+        """The part of an input, of samples or of positions in a sequence, that the shards of an op read."""
+        found = list[Placement]()
         split = self._split(op)
-        parts = math.prod(self.mesh[axis] for axis, index in enumerate(split) if index == batch)
-        if self._size(op, batch) % parts:
-            raise self._unsaid(op, f"divides {self._size(op, batch)} samples into {parts} unequal parts")
-        return tuple(Shard(0) if index == batch else Replicate() for index in split)
+        for index in split:
+            whole = access is None or not index or variable(index) not in access.index
+            found.append(Replicate() if whole or access is None else Shard(access.index.index(variable(index))))
+            parts = math.prod(self.mesh[axis] for axis, other in enumerate(split) if other == index)
+            if not whole and self._size(op, index) % parts:
+                what = "samples" if found[-1] == Shard(0) else "positions"
+                raise self._unsaid(op, f"divides {self._size(op, index)} {what} into {parts} unequal parts")
+        return tuple(found)
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:

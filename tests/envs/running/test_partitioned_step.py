@@ -50,6 +50,9 @@ CASES = [
     ("checkpointed", "v100x2", TensorParallel()),
     ("gpt", "v100x2", TensorParallel()),  # heads, and a tied weight
     ("gpt", "v100x4", Parallel(tp=2)),  # within two replicas
+    ("gpt", "v100x2", Parallel(cp=2)),
+    ("gpt", "v100x2", Parallel(tp=2, sequence=True)),
+    ("gpt", "v100x4", Parallel(cp=2, tp=2, sequence=True)),
     ("conv", "v100x2", tofu()),  # batch normalisation by channels
     ("conv", "v100x4", data_parallel()),
     pytest.param("experts", "v100x2", tofu(), marks=pytest.mark.slow),
