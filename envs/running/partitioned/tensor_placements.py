@@ -5,8 +5,8 @@
     y[n, o] = sum x[n, i] w[o, i]                                 w: (Replicate(), Shard(0))
     3 x 8 x 64 rows, by the 8 heads of query, key and value       w: (_StridedShard(0, split_factor=3),)
 
-Said are the parts of weights that the updates store and those that forward ops read, and of the inputs. A plan says more:
-what each op divides of other ops' outputs. DTensor decides that itself, by the rules of its operations.
+Said are the parts of weights that the updates store and those that forward ops read, and of the inputs. A plan says
+more: what each op divides of other ops' outputs. DTensor decides that itself, by the rules of its operations.
 """
 
 import math
