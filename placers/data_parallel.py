@@ -34,7 +34,7 @@ from placers.contract.whole_plans import (
     most_that_divide,
     why_placements_only,
 )
-from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, improved
+from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, improved, of_each
 
 ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
 MOST_UNKNOWN = 64  # micro-batches that are tried where it is not known how many samples a step has; ours
@@ -140,9 +140,7 @@ class DataParallel(Named):
             shares, more = improved(costs, shares, timed, min(budget - simulations, NEIGHBOURS))
             simulations += more
         plan = self._plan(problem, devices, micro_batches, shares)
-        names = (problem.cluster.devices[device].name for device in devices)
-        each = ", ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
-        notes = [f"data_parallel: of {parts} parts of a micro-batch by speed, {each}."]
+        notes = [f"data_parallel: of {parts} parts of a micro-batch by speed, {of_each(problem, devices, shares)}."]
         if are_in_proportion(problem):
             notes.append(
                 "data_parallel: times were measured of the whole batch; a share of it is taken to take that share."

@@ -5,33 +5,40 @@ summed up by reduce-scatters (Rajbhandari et al. 2020; Zhao et al. 2023). The pl
 replicas alone.
 
 Where a step does not fit, the batch is divided into as many micro-batches as make it fit; or blocks are computed again
-with fewer micro-batches, as few of the first blocks as suffice: whichever is faster. All devices are used that the
-samples divide among, which hold equal parts.
+with fewer micro-batches, as few of the first blocks as suffice: whichever is faster. Devices hold equal parts, all that
+the samples divide among.
+
+Two other ways are tried, and taken where they are faster. On several servers the devices of each hold all parts between
+them (hybrid shards), so that nothing is gathered from other servers. Where devices are unequal, or the samples do not
+divide among them, all devices take shares of the batch by which they end together.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from envs.expansion.servers import by_server
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import Zero
+from envs.plans.schedule import Schedule, Shares, Zero
 from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
-from placers.contract.whole_plans import accelerators, most_that_divide, why_placements_only
+from placers.contract.whole_plans import accelerators, given_shares, most_that_divide, why_placements_only
 from placers.parallel import Parallel
 from placers.pipelines.given_stages import pipeline_blocks
 from placers.pipelines.merit import INVALID, Merit
 from placers.pipelines.micro_batches import doubled, numbers_of
+from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, of_each
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,20 @@ class Fsdp(Named):
     """Whether blocks run forward again for the backward pass, all of them; `auto`: some, if that is faster than more
     micro-batches."""
 
+    shard_group: int = 0
+    """Of how many devices each group holds all parts; 0 for all devices, or those of each server if that is faster."""
+    shares: str = ""
+    """How many parts of each micro-batch the devices take, such as 3:1; "" for equal parts, or if devices are unequal
+    or the samples do not divide among them, those by speed if that is faster."""
+
     def __post_init__(self) -> None:
         if self.zero not in (1, 2, 3):
             raise InputError(f"fsdp: zero is {self.zero}; expected 1, 2 or 3, and data_parallel holds all in whole")
         if self.micro_batches < 0:
             raise InputError(f"fsdp: micro_batches is {self.micro_batches}; expected at least 0")
+        Schedule(zero=self.zero, shard_group=self.shard_group)  # refused here, not after a model was captured
+        if self.shares:
+            given_shares("fsdp", self.shares)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The fastest of the plans that fit or, if none does, the one that lacks least; each is simulated.
@@ -61,46 +77,103 @@ class Fsdp(Named):
         """
         if reason := why_placements_only(problem):
             raise InputError(f"fsdp runs every op on every device, but {reason}; use another placer")
-        count = len(accelerators(problem.cluster))
-        replicas = most_that_divide(problem.graph, count)
-        tried, enough = _Tried(problem, budget), math.inf  # micro-batches with which no block is computed again
+        devices = accelerators(problem.cluster)
+        tried = _Tried(problem, budget)
+        for way in self._ways(problem, devices):
+            self._try(problem, way, tried)
+        assert tried.best is not None
+        used, notes = len(tried.best.devices[0]), []
+        if used < len(devices) and not self.shares:
+            notes = [f"fsdp: {used} of {len(devices)} devices, the most that a step's samples divide among."]
+        if any(tried.best.schedule.shares):
+            shares = tried.best.schedule.shares[0]
+            notes.append(f"fsdp: of {sum(shares)} parts of a micro-batch, {of_each(problem, devices[:used], shares)}.")
+        if tried.best.schedule.shard_group:
+            notes.append(f"fsdp: each {tried.best.schedule.shard_group} devices hold all parts between them.")
+        return PlacerResult(tried.best, self.name, seed, tried.simulations, notes=tuple(notes))
+
+    def _ways(self, problem: Problem, devices: tuple[int, ...]) -> Iterator[_Way]:
+        """The ways to divide batch and states that are tried, in that order."""
+        samples, zero, group = problem.graph.samples, self.zero, self.shard_group
+        if self.shares:
+            shares = given_shares("fsdp", self.shares)
+            yield _Way(problem, len(shares), zero, group, shares)
+            return
+        count = most_that_divide(problem.graph, len(devices))
+        takes_shares = len(devices) % (group or 1) == 0 and len(devices) <= (samples or PARTS)
+        takes_shares &= count < len(devices) or not are_alike(problem, devices)
+        if count > 1 or not takes_shares:
+            yield _Way(problem, count, zero, group)
+        of_server = _devices_of_servers(problem, devices[:count])
+        if not group and 1 < of_server < count:
+            yield _Way(problem, count, zero, of_server)
+        if takes_shares:
+            yield _Way(problem, len(devices), zero, group, by_speed=ReplicaCosts.of(problem, devices, 1 / len(devices)))
+
+    def _try(self, problem: Problem, way: _Way, tried: _Tried) -> None:
+        """Try plans that divide batch and states in one way."""
+        enough = math.inf  # micro-batches with which no block is computed again
         if self.recompute != "true":
-            numbers = self._numbers(problem, replicas, again=False)
-            plans = ((number, self._plan(problem, replicas, number)) for number in numbers)
+            numbers = self._numbers(problem, way, again=False)
+            plans = ((number, way.plan(number)) for number in numbers)
             enough = next((number for number, plan in plans if tried.fits(plan)), math.inf)
         if self.recompute == "true" or (self.recompute == "auto" and enough > 1 and _blocks(problem)):
-            for number in self._numbers(problem, replicas, again=True):
-                if number < enough and tried.fits(self._plan(problem, replicas, number, again=True)):
-                    self._with_fewer_blocks(problem, replicas, number, tried)
-        notes = [f"fsdp: {replicas} of {count} devices, the most that a step's samples divide among."]
-        assert tried.best is not None
-        return PlacerResult(
-            tried.best, self.name, seed, tried.simulations, notes=tuple(notes) if replicas < count else ()
-        )
+            for number in self._numbers(problem, way, again=True):
+                if number < enough and tried.fits(way.plan(number, again=True)):
+                    self._with_fewer_blocks(problem, way.plan(number, again=True), tried)
 
-    def _numbers(self, problem: Problem, replicas: int, *, again: bool) -> list[int]:
+    def _numbers(self, problem: Problem, way: _Way, *, again: bool) -> list[int]:
         """Micro-batches to try, in ascending order."""
         if self.micro_batches:
             return [self.micro_batches]
-        possible = (1, *doubled(numbers_of(problem.graph.samples, replicas), 1))
-        least = _least(problem, replicas, again=again)
+        possible = (1, *doubled(way.micro_batches or (1,), 1))
+        least = _least(problem, way.replicas, again=again)
         return [count for count in possible if count >= least] or [possible[-1]]
 
-    def _plan(self, problem: Problem, replicas: int, micro_batches: int, *, again: bool = False) -> Plan:
-        by = Parallel(dp=replicas, micro_batches=micro_batches, recompute=again, zero=self.zero)
-        return by.place(problem).plan
-
-    def _with_fewer_blocks(self, problem: Problem, replicas: int, micro_batches: int, tried: _Tried) -> None:
+    def _with_fewer_blocks(self, problem: Problem, every: Plan, tried: _Tried) -> None:
         """Try plans in which the first blocks alone are computed again, a stage of their own; as few as fit."""
         if self.recompute == "true":
             return
-        every, block = self._plan(problem, replicas, micro_batches, again=True), pipeline_blocks(problem, "fsdp", 1)
+        block = pipeline_blocks(problem, "fsdp", 1)
 
         def fits(count: int) -> bool:
             stages = tuple((block >= count).astype(np.int64)[problem.graph.units].tolist())
-            return tried.fits(replace(every, schedule=replace(every.schedule, stages=stages)))
+            shares = every.schedule.shares * 2  # of both stages
+            return tried.fits(replace(every, schedule=replace(every.schedule, stages=stages, shares=shares)))
 
         bisect.bisect_left(range(1, int(block.max()) + 1), x=True, key=fits)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How many replicas there are, and how these divide the batch, and what belongs to weights."""
+
+    problem: Problem
+    replicas: int
+    zero: Zero
+    shard_group: int
+    shares: Shares = ()
+    by_speed: ReplicaCosts | None = None
+    """What shares are found by, if they are not given."""
+
+    @property
+    def micro_batches(self) -> tuple[int, ...]:
+        """The numbers of them that leave each replica its part, in ascending order."""
+        samples = self.problem.graph.samples
+        if self.by_speed is None:
+            return numbers_of(samples, sum(self.shares) or self.replicas)
+        return tuple(count for count in numbers_of(samples) if (samples or PARTS) // count >= self.replicas)
+
+    def plan(self, micro_batches: int, *, again: bool = False) -> Plan:
+        """With so many micro-batches, whose blocks run forward again, or not. Raises InputError as `parallel`."""
+        shares = self.shares
+        if self.by_speed is not None:
+            shares = self.by_speed.shares(self.problem.graph.samples // micro_batches or PARTS, micro_batches)
+        by = Parallel(
+            dp=self.replicas, micro_batches=micro_batches, recompute=again, zero=self.zero,
+            shard_group=self.shard_group, shares=":".join(map(str, shares)),
+        )  # fmt: skip
+        return by.place(self.problem).plan
 
 
 @dataclass
@@ -129,6 +202,14 @@ class _Tried:
 
 
 build = Fsdp
+
+
+def _devices_of_servers(problem: Problem, devices: tuple[int, ...]) -> int:
+    """How many devices each server has, if they are as many on each and follow one another; else 0."""
+    position, server = by_server(problem.cluster, devices)
+    of_device, each = np.empty_like(server), np.bincount(server)
+    of_device[position] = server
+    return int(each[0]) if (each == each[0]).all() and (np.diff(of_device) >= 0).all() else 0
 
 
 def _blocks(problem: Problem) -> int:

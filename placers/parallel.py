@@ -72,6 +72,8 @@ class Parallel(Named):
     zero: Zero = 0
     """The stage of ZeRO: what replicas hold in parts rather than in whole: of 1 optimizer state, of 2 gradients too, of
     3 weights too, which are gathered block by block as PyTorch's FullyShardedDataParallel does."""
+    shard_group: int = 0
+    """Of how many replicas each group holds all parts, such as those of a server; 0 for all replicas of a stage."""
     shares: str = ""
     """How many parts of each micro-batch the replicas of a stage take, such as 3:1; "" for equally many."""
     stages: str = ""
@@ -82,7 +84,7 @@ class Parallel(Named):
         for knob in ("dp", "tp", "cp", "ep", "pp", "micro_batches", "interleaved"):
             if getattr(self, knob) < (least := int(knob != "dp")):
                 raise InputError(f"parallel: {knob} is {getattr(self, knob)}; expected at least {least}")
-        Schedule(zero=self.zero)  # refused here, not after a model was captured for it
+        Schedule(zero=self.zero, shard_group=self.shard_group)  # refused here, not after a model was captured for it
         self._check_combination()
         self._order.loaded()
         if self.stages and len(self._given) != self._stages:
@@ -131,14 +133,16 @@ class Parallel(Named):
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
         zero: Zero = self.zero if replicas > 1 else 0
+        shard_group = self.shard_group if zero and self.shard_group != replicas else 0
         shares = (self._shares,) * len(rank)
-        schedule = WHOLE_BATCH if width == 1 else Schedule(all_reduce=self.all_reduce, zero=zero, shares=shares)
+        whole = Schedule(all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares)
+        schedule = WHOLE_BATCH if width == 1 else whole
         if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
             recompute = tuple(range(len(rank))) if self.recompute else ()
             when = self.recompute_at if self.recompute else WHOLE_BATCH.recompute_at
             schedule = Schedule(
                 self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, when,
-                all_reduce=self.all_reduce, zero=zero, shares=shares,
+                all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares,
             )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)

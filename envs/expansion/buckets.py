@@ -101,28 +101,36 @@ def _weights_of(graph: OpGraph, ops: Ints) -> tuple[Ints, Ints]:
     return position, graph.weight_uses[use, 1]
 
 
-def sums_over_replicas(updates: Updates, buckets: Buckets) -> Iterator[tuple[Sums, int, tuple[Ints, Ints]]]:
+def sums_over_replicas(
+    updates: Updates, buckets: Buckets, *, across: bool = False
+) -> Iterator[tuple[Sums, int, tuple[Ints, Ints]]]:
     """Sums over equally many members, how many servers these are on, and (sums,) the bucket and the update of each.
 
-    It is one server, if there are not as many members on each.
+    It is one server, if there are not as many members on each. Members are all replicas or, where groups of them hold
+    parts of weights, those of a group; or, `across` groups, those that hold the same part, of which they have the sum.
     """
     layout = updates.layout
     alike: defaultdict[tuple[int, int], list[tuple[Ints, Ints, Ints]]] = defaultdict(list)
     for stage in np.unique(buckets.stage).tolist():
         devices, mine = layout.stage_devices[stage], np.flatnonzero(buckets.stage == stage)
-        part = float(buckets.bytes[mine].max()) / len(devices)
-        order, server = by_server(layout.problem.cluster, devices, part)
-        on_server = np.bincount(server)
-        servers = len(on_server) if (on_server == on_server[0]).all() else 1
+        parts = int(layout.parts[buckets.origin[mine[0]]])
+        groups = np.arange(len(devices)).reshape(-1, parts)
         count = updates.count(stage)
         bucket, update = mine.repeat(count), np.tile(np.arange(count), len(mine))
-        alike[len(devices), servers].append((bucket, update, np.broadcast_to(order, (len(bucket), len(devices)))))
+        for team in groups.T if across else groups:
+            if len(team) == 1:
+                continue
+            part = float(buckets.bytes[mine].max()) / (len(devices) if across else parts)
+            order, server = by_server(layout.problem.cluster, [devices[each] for each in team.tolist()], part)
+            on_server = np.bincount(server)
+            servers = len(on_server) if (on_server == on_server[0]).all() else 1
+            alike[len(team), servers].append((bucket, update, np.broadcast_to(team[order], (len(bucket), len(team)))))
     for (_, servers), rows in alike.items():
         bucket, update, replica = (np.concatenate(column) for column in zip(*rows, strict=True))
         stage = buckets.stage[bucket]
         sums = Sums(
             layout.device_of[stage[:, None], replica], replica,
             updates.micro_batch(stage[:, None], update[:, None], replica), buckets.origin[bucket], stage,
-            buckets.bytes[bucket],
+            buckets.bytes[bucket] / (layout.parts[buckets.origin[bucket]] if across else 1.0),
         )  # fmt: skip
         yield sums, servers, (bucket, update)

@@ -47,7 +47,7 @@ def sum_gradients(draft: Draft, groups: WeightGroups | None = None) -> None:
         own = graph.edge_bytes[number[leaves]] if len(graph.edge_bytes) else np.full(leaves.sum(), np.nan)
         size = np.where(np.isnan(own), shared_bytes(layout, *edges[leaves].T), own)
         if groups is not None:  # each replica holds a part of each group
-            size = size / layout.replicas[edges[leaves, 0]]
+            size = size / layout.parts[edges[leaves, 0]]
         _send_to_other_stages(draft, edges[leaves], size, updates, waits)
     gradient, update = edges[~leaves].T
     edge, copies = layout.copies_of(update)
@@ -120,9 +120,24 @@ def _add_up(
     draft.connect(copies, ready[place], control=True)
     if zero >= 2:
         hold_parts(draft, gradients, buckets, done)
+    if layout.plan.schedule.shard_group:
+        _sum_over_groups(draft, updates, buckets, done)
     summed = done[buckets.of]  # (gradients, sums, replicas)
     index, turn, replica = np.nonzero(summed >= 0)
     waits.summed_by(gradients[index], turn * (zero < 2), replica, summed[index, turn, replica])
+
+
+def _sum_over_groups(draft: Draft, updates: Updates, buckets: Buckets, done: Ints) -> None:
+    """Add up parts of sums over the groups of replicas that hold all parts, once all micro-batches' are there.
+
+    In `done`, (buckets, sums, replicas), ops that end with the sums of groups are replaced by those that end then.
+    """
+    for sums, servers, (bucket, _) in sums_over_replicas(updates, buckets, across=True):
+        gates = sums.add(draft, Role.GATE)[:, 0]
+        own = done[bucket[:, None], :, sums.replica]  # (sums, members, micro-batches)
+        draft.connect(own.ravel(), np.broadcast_to(gates[:, :, None], own.shape).ravel(), control=True)
+        done[bucket[:, None], :, sums.replica] = -1
+        done[bucket[:, None], 0, sums.replica] = collective(draft, draft.layout.all_reduce, sums, gates, servers)
 
 
 # ---- between stages --------------------------------------------------------------------------------------------------

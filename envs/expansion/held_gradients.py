@@ -62,7 +62,7 @@ def hold_parts(draft: Draft, gradients: Ints, buckets: Buckets, done: Ints) -> N
     parts = np.full((len(size), done.shape[2]), -1)
     parts[bucket, replica] = draft.add(
         len(bucket), Role.SUM, layout.device_of[stage, replica], origin=buckets.origin[bucket], micro_batch=first,
-        replica=replica, stage=stage, output_bytes=size[bucket] / layout.replicas[buckets.origin[bucket]],
+        replica=replica, stage=stage, output_bytes=size[bucket] / layout.parts[buckets.origin[bucket]],
     )  # fmt: skip
     draft.connect(done[bucket, first, replica], parts[bucket, replica], control=True)
     which, copies = layout.copies_of(reader)

@@ -72,6 +72,12 @@ class Layout:
         return np.array([len(devices) for devices in self.plan.devices], np.int64)
 
     @cached_property
+    def parts(self) -> Ints:
+        """(ops,) how many replicas of each op hold parts of its weights between them, where they do (ZeRO)."""
+        group = self.plan.schedule.shard_group
+        return np.minimum(self.replicas, group) if group else self.replicas
+
+    @cached_property
     def is_repeated(self) -> Bools:
         """(ops,) whether each op runs for every micro-batch, and not once for all of them."""
         per_step = self.problem.graph.phase >= Phase.UPDATE

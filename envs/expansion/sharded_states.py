@@ -8,6 +8,12 @@
 From 1 on each replica updates its part, for which it needs no more than that part of the sum of gradients: a
 reduce-scatter. Up to 2 the new weights are gathered then; of 3 they are gathered before each pass that reads them
 (`envs.expansion.gathered_weights`).
+
+With a `shard_group` of n replicas (hybrid sharding), each group of so many holds all parts. What is scattered and
+gathered is so within each group, and each part of the sums is then added up over all groups, once in a step:
+
+    group 0     device 0 --- device 1       |   the same part: an all-reduce of an n-th of the gradients
+    group 1     device 2 --- device 3       -   all parts: reduce-scatters and all-gathers
 """
 
 from dataclasses import dataclass, replace
@@ -33,8 +39,8 @@ class ShardedStates:
         """Write what updates cost: each replica's those of its part."""
         origin = origin.astype(np.int64)
         is_update = self.layout.problem.graph.phase[origin] >= Phase.UPDATE
-        for parts in np.unique(self.layout.replicas[origin[is_update]]).tolist():
-            these = is_update & (self.layout.replicas[origin] == parts)
+        for parts in np.unique(self.layout.parts[origin[is_update]]).tolist():
+            these = is_update & (self.layout.parts[origin] == parts)
             for key in ("flops", "bytes_accessed", "output_bytes", "sent_bytes", *RESIDENT):
                 amounts[key][work[these]] /= parts
             op_seconds[work[these]] = self._seconds(parts)[origin[these]]
@@ -51,10 +57,10 @@ class ShardedStates:
         return seconds
 
     def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, WeightMemory, Ints, Ints]:  # noqa: ARG002 - as the shards of a split are given
-        """As `Divided.weights`; pieces are of a weight and a number of replicas."""
-        graph, most = self.layout.problem.graph, int(self.layout.replicas.max()) + 1
+        """As `Divided.weights`; pieces are of a weight and a number of parts."""
+        graph, most = self.layout.problem.graph, int(self.layout.parts.max()) + 1
         which, use = equal_pairs(origin[work], graph.weight_uses[:, 0])
-        key = graph.weight_uses[use, 1] * most + self.layout.replicas[origin[work[which]]]
+        key = graph.weight_uses[use, 1] * most + self.layout.parts[origin[work[which]]]
         keys, piece = np.unique(key, return_inverse=True)
         weight, parts = np.divmod(keys, most)
         share = 1.0 / parts

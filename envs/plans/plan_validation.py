@@ -78,6 +78,12 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
         check_forward(problem.graph, stage)
     check_blocks(problem.graph, stage, schedule)
     replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=True)}
+    group = schedule.shard_group or 1
+    if odd := [number for number, count in sorted(replicas.items()) if count > 1 and count % group]:
+        raise InputError(
+            f"the {replicas[odd[0]]} replicas of stage {odd[0]} cannot be divided into groups of {group}; give "
+            "shard_group a number that divides them, or 0 for all"
+        )
     if schedule.shares:
         _check_shares(schedule, [replicas[number] for number in range(len(replicas))])
     _check_samples(problem, schedule, replicas if of_replicas else {})

@@ -87,6 +87,11 @@ class Schedule:
     """The stage of ZeRO: what replicas hold in n parts rather than in whole (`envs.expansion.sharded_states`).
 
     Of 1 optimizer state, of 2 gradients too, of 3 weights too, as PyTorch's FullyShardedDataParallel."""
+    shard_group: int = 0
+    """Of how many replicas, which follow one another, each group holds all parts; 0 for all replicas of a stage.
+
+    Such as the devices of a server: what is held in parts is gathered within a group, and sums of gradients are added
+    up over the groups (hybrid sharding: PyTorch's HYBRID_SHARD, MiCS)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.micro_batches, int) or self.micro_batches < 1:
@@ -104,6 +109,10 @@ class Schedule:
                 raise InputError(
                     f"a schedule has {key} {getattr(self, key)!r}; expected {' or '.join(map(repr, get_args(values)))}"
                 )
+        if not isinstance(self.shard_group, int) or self.shard_group < 0 or self.shard_group == 1:
+            raise InputError(f"a schedule has shard_group {self.shard_group!r}; expected at least 2 replicas, or 0")
+        if self.shard_group and not self.zero:
+            raise InputError(f"a schedule has shard_group {self.shard_group}, and no parts; say zero 1, 2 or 3")
         if not self.bucket_bytes > 0:
             raise InputError(f"a bucket of gradients has {self.bucket_bytes!r} bytes; expected more than 0")
         object.__setattr__(self, "recompute", tuple(sorted(set(self.recompute))))  # equal if they decide the same

@@ -59,7 +59,7 @@ def divided_path_bound(problem: Problem, plan: Plan, op_seconds: Floats) -> floa
     layout = Layout(problem, plan)
     share = least_shares(Partition(layout)) if plan.split else layout.least_share
     if plan.schedule.zero:
-        share = np.where(problem.graph.phase >= Phase.UPDATE, share / layout.replicas, share)
+        share = np.where(problem.graph.phase >= Phase.UPDATE, share / layout.parts, share)
     return float(longest_remaining(problem.graph, op_seconds.min(axis=1) * share).max())
 
 

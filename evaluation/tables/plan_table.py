@@ -138,7 +138,8 @@ def schedule_sentence(expansion: Expansion) -> str:
         again = f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))}"
         said.append(f"{again} recomputed{how}")
     if schedule.zero:
-        said.append(f"ZeRO-{schedule.zero}")
+        groups = f" in groups of {schedule.shard_group} replicas" if schedule.shard_group else ""
+        said.append(f"ZeRO-{schedule.zero}{groups}")
     if schedule.update == "micro_batch":
         said.append("updates after every micro-batch")
     return "; ".join(said) + "."

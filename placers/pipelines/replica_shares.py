@@ -35,13 +35,13 @@ class ReplicaCosts:
     room: Floats  # the share of the batch that fits at once, as far as is estimated; it may be more than 1
 
     @classmethod
-    def of(cls, problem: Problem, devices: Sequence[int]) -> ReplicaCosts:
-        """By the cost model of the problem."""
+    def of(cls, problem: Problem, devices: Sequence[int], stored: float = 1.0) -> ReplicaCosts:
+        """By the cost model of the problem; each device stores such a share of what belongs to weights."""
         of_batch, fixed = seconds_of_shares(problem, list(devices))
         is_once = problem.graph.phase >= Phase.UPDATE
         state = float(problem.weight_state_bytes.sum())
         held = HeldMemory.of(problem).on_devices(np.zeros(problem.graph.num_units, np.int64))[0] - state
-        room = (problem.cluster.memory_bytes[list(devices)] - state) / max(held, 1e-9)
+        room = (problem.cluster.memory_bytes[list(devices)] - stored * state) / max(held, 1e-9)
         per_batch, of_each = (each[~is_once].sum(axis=0) for each in (of_batch, fixed))
         return cls(per_batch, of_each, (of_batch + fixed)[is_once].sum(axis=0), np.clip(room, 0.0, None))
 
@@ -60,6 +60,12 @@ def are_alike(problem: Problem, devices: Sequence[int]) -> bool:
     seconds = costs_of(problem).op_seconds[:, list(devices)]
     of_device = problem.hold_seconds[list(devices)], problem.cluster.memory_bytes[list(devices)]
     return bool((seconds == seconds[:, :1]).all() and all((each == each[0]).all() for each in of_device))
+
+
+def of_each(problem: Problem, devices: Sequence[int], shares: Shares) -> str:
+    """The shares of devices, by their names."""
+    names = (problem.cluster.devices[device].name for device in devices)
+    return ", ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
 
 
 def improved(costs: ReplicaCosts, shares: Shares, timed: Callable[[Shares], Timeline], most: int) -> tuple[Shares, int]:

@@ -78,7 +78,42 @@ def test_the_planner_is_not_behind_it_where_memory_is_tight() -> None:
     assert "fsdp" in " ".join(found.notes)
 
 
-@pytest.mark.parametrize(("knobs", "message"), [({"zero": 0}, "data_parallel"), ({"micro_batches": -1}, "at least 0")])
+def test_on_several_servers_each_holds_all_parts_where_that_is_faster() -> None:
+    servers = replace(problem(), cluster=load_cluster("v100_servers"))
+    found, whole = Fsdp().place(servers, budget=9), Parallel(zero=3).place(servers).plan
+    assert found.plan == Parallel(zero=3, shard_group=4).place(servers).plan
+    assert simulate(servers, found.plan).step_seconds < simulate(servers, whole).step_seconds
+    assert "each 4 devices hold all parts" in " ".join(found.notes)
+    small = replace(
+        servers.cluster,
+        devices=tuple(
+            replace(device, memory_bytes=simulate(servers, whole).peak_bytes.max())
+            for device in servers.cluster.devices
+        ),
+    )
+    assert Fsdp(micro_batches=1, recompute="false").place(replace(servers, cluster=small), budget=9).plan == whole
+
+
+def test_devices_that_samples_do_not_divide_among_and_unequal_ones_take_shares() -> None:
+    odd = replace(problem(), graph=load_graph(MODEL.replace("batch=16", "batch=7"), with_law=True))
+    assert sorted(Fsdp().place(odd, budget=9).plan.schedule.shares[0]) == [1, 2, 2, 2]
+    unequal = replace(problem(), cluster=load_cluster("mixed:rtx3090+rtx3060,link=pcie4x16"))
+    found, equal = Fsdp().place(unequal, budget=9).plan, Parallel(zero=3).place(unequal).plan
+    strong, weak = found.schedule.shares[0]
+    assert strong > weak
+    assert simulate(unequal, found).step_seconds < simulate(unequal, equal).step_seconds
+    assert Fsdp(shares="3:1").place(unequal).plan == Parallel(zero=3, shares="3:1").place(unequal).plan
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"zero": 0}, "data_parallel"),
+        ({"micro_batches": -1}, "at least 0"),
+        ({"shares": "3"}, "says no shares"),
+        ({"shard_group": 1}, "at least 2"),
+    ],
+)
 def test_what_it_does_not_take(knobs: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Fsdp(**knobs)

@@ -140,12 +140,16 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     order = draw(orders_of(graph, ranks_of(on), micro_batches, sharing))
     update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
     may_shard = sharing == "split" and update == "step"
-    unequal: dict[int, tuple[tuple[int, ...], ...]] = {1: ((),), 2: ((), (1, 2), (3, 1)), 3: ((), (2, 1, 1))}
+    unequal: dict[int, tuple[tuple[int, ...], ...]] = {
+        1: ((),), 2: ((), (1, 2), (3, 1)), 3: ((), (2, 1, 1)), 4: ((), (1, 1, 1, 3)),
+    }  # fmt: skip
     shares = {several: draw(st.sampled_from(unequal[len(several)])) for several in on}
     zeros: list[Zero] = [0, 1, 2, 3] if order != AS_READY or micro_batches == 1 else [0, 1, 2]
+    zero = draw(st.sampled_from(zeros)) if may_shard else 0
+    groups = [group for group in (2, 3) if zero and all(len(several) in (1, group, 2 * group) for several in on)]
     schedule = Schedule(
-        micro_batches=micro_batches, stages=stages, order=order, update=update,
-        zero=draw(st.sampled_from(zeros)) if may_shard else 0,
+        micro_batches=micro_batches, stages=stages, order=order, update=update, zero=zero,
+        shard_group=draw(st.sampled_from([0, *groups])),
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=when,
         sharing=sharing, shares=tuple(shares[several] for several in on) if sharing == "split" else (),
     )  # fmt: skip
@@ -156,7 +160,7 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
 def on_any(draw: st.DrawFn, stages: int, devices: int) -> tuple[tuple[int, ...], ...]:
     """(stages,) the devices of each, whichever: some may be those of several stages."""
     return tuple(
-        tuple(draw(st.permutations(range(devices)))[: draw(st.integers(1, min(3, devices)))]) for _ in range(stages)
+        tuple(draw(st.permutations(range(devices)))[: draw(st.integers(1, min(4, devices)))]) for _ in range(stages)
     )
 
 
@@ -171,7 +175,7 @@ def on_ranks(draw: st.DrawFn, stages: int, devices: int) -> tuple[tuple[int, ...
     rank_of = draw(st.sampled_from([shape for shape in shapes if max(shape) < devices]))
     free, of_rank = list(draw(st.permutations(range(devices)))), list[tuple[int, ...]]()
     for rank in range(max(rank_of) + 1):
-        most = min(3, len(free) - (max(rank_of) - rank))
+        most = min(4, len(free) - (max(rank_of) - rank))
         of_rank.append(tuple(free.pop() for _ in range(draw(st.integers(1, most)))))
     return tuple(of_rank[rank] for rank in rank_of)
 

@@ -55,7 +55,8 @@ def test_the_work_of_copies_adds_up(case: tuple[Problem, Plan]) -> None:
         devices = sorted(expansion.placement[copies].tolist())
         once = graph.phase[op] >= Phase.UPDATE
         assert devices == sorted([*plan.devices[op]] * (len(copies) // len(plan.devices[op])))
-        times = len(copies) if once and not plan.schedule.zero else 1  # each replica updates its own weights
+        holders = len(copies) if plan.schedule.zero else 1  # of the weights that each replica, or group, updates
+        times = len(copies) // min(plan.schedule.shard_group or holders, holders) if once else 1
         seconds = expansion.problem.op_seconds[copies, expansion.placement[copies]].sum()
         assert seconds == pytest.approx(times * problem.op_seconds[op, 0])
         if len(again):

@@ -11,7 +11,8 @@ import pytest
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, AllReduce, Schedule, Zero
 from envs.simulation.simulator import simulate
-from graphs.cluster import Cluster
+from graphs.cluster import Cluster, Device
+from graphs.devices.topology import Level, hierarchical
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import SPARSE, Phase
@@ -30,10 +31,10 @@ def trained(optimizer: str = "adam", cluster: Cluster | None = None) -> Problem:
     return Problem(load_graph(MODEL), cluster or servers(REPLICAS, bandwidth=1e6), optimizer)
 
 
-def replicas(problem: Problem, micro_batches: int, zero: Zero, kind: AllReduce = "ring") -> Plan:
+def replicas(problem: Problem, micro_batches: int, zero: Zero, kind: AllReduce = "ring", group: int = 0) -> Plan:
     order = "early_backward_a" if micro_batches > 1 else AS_READY
-    devices = (tuple(range(REPLICAS)),) * len(problem.graph)
-    return Plan(devices, PROGRAM, Schedule(micro_batches, order=order, all_reduce=kind, zero=zero))
+    devices = (tuple(range(len(problem.cluster))),) * len(problem.graph)
+    return Plan(devices, PROGRAM, Schedule(micro_batches, order=order, all_reduce=kind, zero=zero, shard_group=group))
 
 
 def in_blocks(problem: Problem) -> float:
@@ -63,6 +64,23 @@ def test_replicas_send_what_the_paper_says(micro_batches: int, kind: AllReduce) 
         assert sent == pytest.approx(others * expected[zero])
 
 
+@pytest.mark.parametrize("kind", get_args(AllReduce))
+@pytest.mark.parametrize("group", [2, 3, 6])
+def test_groups_scatter_and_gather_by_themselves_and_add_up_parts_once(group: int, kind: AllReduce) -> None:
+    """Of 6 replicas in g groups of k, scatters and gathers send (k - 1) W in each group, of each micro-batch.
+
+    Sums over groups send 2 (g - 1) W / k for each of k parts, once in a step. A group of all is the same as none.
+    """
+    problem = trained(cluster=two_servers(3))
+    problem = replace(problem, graph=load_graph(MODEL.replace("batch=16", "batch=12")))
+    weights, groups, again = float(problem.graph.weights.sum()), 6 // group, 2
+    inside, across = groups * (group - 1), 2 * (groups - 1) * weights
+    expected = [2 * weights, (again + 1) * weights, again * (2 * weights + in_blocks(problem))]
+    for zero in ZEROS[1:]:
+        sent = moved_bytes(simulate(problem, replicas(problem, again, zero, kind, group)))
+        assert sent == pytest.approx(inside * expected[zero - 1] + across)
+
+
 # ---- bytes that are held ---------------------------------------------------------------------------------------------
 
 
@@ -76,6 +94,19 @@ def test_replicas_hold_what_the_paper_says(optimizer: str, state: int) -> None:
         timeline = simulate(problem, replicas(problem, 1, zero))
         others = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
         assert (timeline.static_bytes - others).tolist() == pytest.approx([expected[zero] * weights] * REPLICAS)
+
+
+@pytest.mark.parametrize("group", [2, 4])
+def test_each_group_holds_all_parts(group: int) -> None:
+    """As of so many replicas; 4 are all."""
+    problem = trained()
+    weights = float(problem.graph.weights.sum())
+    for zero in ZEROS[1:]:
+        timeline = simulate(problem, replicas(problem, 1, zero, group=group))
+        others = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
+        whole = (2.0, 1.0, 0.0)[zero - 1]
+        held = whole + (4 - whole) / group
+        assert (timeline.static_bytes - others).tolist() == pytest.approx([held * weights] * REPLICAS)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 3])
@@ -145,6 +176,22 @@ def test_replicas_update_a_part_each_and_gather_it_then() -> None:
     assert seconds == [2 + 2 * 0.5 + 1, 2 + 0.5 + 0.5 + 0.5, 2 + 0.5 + 0.5 + 0.5, 0.5 + 2 + 0.5 + 0.5]
 
 
+def test_groups_of_a_server_add_up_over_the_network_once() -> None:
+    """A block of 40 bytes on two servers of two cards, joined by a network card each of 10 bytes a second.
+
+    gather 0.5, forward and backward 0.5 each, scatter 0.5, sum over servers 4, update 0.5: a card sends its half of a
+    part, 10 bytes, in each of two steps, and the network card those of both, one after the other.
+    """
+    device = Device("toy", "gpu", 1.0, 1.0, 1e18)
+    cluster = hierarchical("toys", device, (Level(2, 10.0, 0.0, "group"), Level(2, 40.0, 0.0, "device")))
+    problem, plan = chain(1, 1, 3, 40.0, bandwidth=1.0, update=1.0)
+    problem = replace(problem, cluster=cluster)
+    plan = replace(plan, devices=((0, 1, 2, 3),) * len(problem.graph))
+    grouped = replace(plan, schedule=replace(plan.schedule, shard_group=2))
+    assert simulate(problem, grouped).step_seconds == 0.5 + 0.5 + 0.5 + 0.5 + 2 * 2 + 0.5
+    assert simulate(problem, plan).step_seconds > simulate(problem, grouped).step_seconds
+
+
 def test_a_plan_in_whole_parts_is_the_same_on_one_replica() -> None:
     problem = trained()
     single = [
@@ -177,5 +224,10 @@ def test_what_cannot_be_combined_is_refused() -> None:
     )
     with pytest.raises(InputError, match="sparse=False"):
         simulate(replace(problem, graph=replace(problem.graph, kinds=rows)), Plan(devices, schedule=Schedule(zero=1)))
+    with pytest.raises(InputError, match="4 replicas of stage 0 cannot be divided into groups of 3"):
+        simulate(problem, Plan(devices, schedule=Schedule(zero=1, shard_group=3)))
     with pytest.raises(InputError, match="zero 4"):
         Schedule(zero=4)  # type: ignore[arg-type]
+    for group, zero, reason in ((1, 1, "at least 2 replicas"), (-2, 1, "at least 2 replicas"), (2, 0, "say zero 1, 2")):
+        with pytest.raises(InputError, match=reason):
+            Schedule(zero=zero, shard_group=group)  # type: ignore[arg-type]
