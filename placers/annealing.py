@@ -22,6 +22,7 @@ from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels, levels_of
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import CoolingSchedule
+from placers.search.own_move import OwnMove
 from placers.search.search import SearchPlacer
 from placers.search.starts import Starts, starts
 
@@ -46,17 +47,25 @@ class Annealing(SearchPlacer):
     """Where to save the search when it ends or is stopped, and to resume it from."""
     policy: str = ""
     """A learned placer whose placement joins the starts: `default`, a trained one's folder, or a spec without knobs."""
+    move: str = ""
+    """A move of your own in place of ours, FILE.py:FUNCTION, as `placers.search.own_move` has it; the order is not
+    changed then, once the starts are compared."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cold <= self.hot:
             raise InputError(f"annealing: expected 0 < cold <= hot, got cold={self.cold}, hot={self.hot}")
         super().__post_init__()
-        _ = self.learned  # refused here if it does not exist, not after a model was captured for it
+        _ = self.learned, self.own_move  # refused here if it does not exist, not after a model was captured for it
 
     @cached_property
     def learned(self) -> Placer | None:
         """What `policy` names."""
         return placer_of(self.policy) if self.policy else None
+
+    @cached_property
+    def own_move(self) -> OwnMove | None:
+        """What `move` names."""
+        return OwnMove(self.move) if self.move else None
 
     def begin(self, problem: Problem, seed: int, budget: int) -> AnnealingSearch:
         """The first simulations compare the policy's placement, or its best samples, with those of the cheap placers.
@@ -85,7 +94,9 @@ class AnnealingSearch(LocalSearch):
             evaluations.energies(first[: budget - spent])
         if settings.order:
             evaluations.compare_orders(given, budget)
-        super().__init__(levels[0], np.random.default_rng(seed), evaluations, levels[1:])
+        generator, move = np.random.default_rng(seed), settings.own_move
+        own = None if move is None else move.proposals(levels[0], generator)
+        super().__init__(levels[0], generator, evaluations, levels[1:], own)
 
     def step(self, elapsed: float, left: int) -> None:
         """Try changes at the temperature of the moment."""

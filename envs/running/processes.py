@@ -52,6 +52,10 @@ class ProcessError(InputError):
     """A process failed, was killed or took too long; the message says which one, and why."""
 
 
+class TimeLimitError(ProcessError):
+    """Processes took longer than they may."""
+
+
 @dataclass
 class Process:
     """One of the processes, as a job sees it."""
@@ -241,7 +245,7 @@ class Workers:
         now = time.monotonic()
         if now >= until:
             late, said = ", ".join(map(str, sorted(ranks))), watch.what()
-            raise ProcessError(
+            raise TimeLimitError(
                 f"this took more than {limit:g} seconds and was ended: nothing came from process {late}"
                 + (said and f" ({said})")
                 + "; give it a longer limit, or fewer steps"

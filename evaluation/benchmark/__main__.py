@@ -1,4 +1,4 @@
-"""Commands for the benchmark's maintainers.
+"""Commands for the benchmark's maintainers, and for searches over programs.
 
 python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems, of a runtime
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
@@ -7,6 +7,7 @@ python -m evaluation.benchmark pack FOLDER   # compresses the records of a submi
 python -m evaluation.benchmark recount FOLDER  # the memory of submitted plans, after the rule of memory has changed
 python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
 python -m evaluation.benchmark write-best FOLDER  # the best known plans as plan files, and a table of them
+python -m evaluation.benchmark score PROGRAM.py  # a placer or a move of a search in one file: its score, in 30 s
 python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
 """
 
@@ -16,7 +17,7 @@ from typing import Annotated
 
 import cyclopts
 
-from evaluation.benchmark import best_known, freezing, recounting, submission
+from evaluation.benchmark import best_known, freezing, program_score, recounting, submission
 from evaluation.benchmark.leaderboard import load_submissions, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.submission import SubmissionFolder
@@ -80,6 +81,20 @@ def best(*folders: Path, problems: Folder = FOLDER) -> None:
 def write_best(folder: Path, *, suite: str = "all", problems: Folder = FOLDER) -> None:
     """Write the best known plans as plan files, and a table of them."""
     print(best_known.write_best(Benchmark.load(problems), folder, suite))
+
+
+@app.command
+def score(
+    program: Path, *, suite: str = "gdp12", budget: int = 200, seconds: float = 2.0, memory_gib: float = 4.0,
+    seed: int = 0, problems: Folder = FOLDER,
+) -> None:  # fmt: skip
+    """Run a placer, `build`, or a move of a local search, `move`, of one file on frozen problems, and print its score.
+
+    That is the mean of the best known step time over the program's; then a line for each problem, with what its step
+    waited for. On each problem the program may take `seconds`, `memory_gib` and `budget` simulations.
+    """
+    limits = program_score.Limits(budget, seconds, memory_gib)
+    print(program_score.score_program(program, Benchmark.load(problems), suite, limits=limits, seed=seed))
 
 
 @app.command

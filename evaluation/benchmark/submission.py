@@ -109,7 +109,7 @@ class BenchJob:
 
     def do(self) -> JournalEntry | Failure:
         """The plan and its record."""
-        problem = _opened(self.benchmark or FOLDER).problem(self.problem)
+        problem = opened(self.benchmark or FOLDER).problem(self.problem)
         digits = (self.problem.sha256, self.digits)
         task = Task(problem, self.problem.name, self.placer, self.seed, self.budget, digits)
         found = task.do()
@@ -132,7 +132,7 @@ def bench(
     saying what is kept.
     """
     check_workers(workers)
-    benchmark = _opened(problems)
+    benchmark = opened(problems)
     chosen = benchmark.chosen(suites)
     with named_if_refused(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -207,5 +207,6 @@ def _done(jobs: Sequence[BenchJob], workers: Workers) -> Iterator[tuple[BenchJob
 
 
 @lru_cache(maxsize=4)  # a process does one problem after the other
-def _opened(folder: Path) -> Benchmark:
+def opened(folder: Path) -> Benchmark:
+    """The benchmark in a folder, read once."""
     return Benchmark.load(folder)

@@ -11,7 +11,7 @@ from placers.search.evaluations import Evaluations
 from placers.search.idling import BusyTimes
 from placers.search.known import Known
 from placers.search.metropolis import CoolingSchedule, StepTables, Walk, progress, take_steps, temperature
-from placers.search.moves import Moves
+from placers.search.moves import Moves, Proposals
 from placers.search.order_moves import OrderTables
 
 OPS_PER_CALL = 500_000  # that are simulated in one call of compiled code: some hundredths of a second, for Ctrl-C
@@ -20,26 +20,30 @@ OPS_PER_CALL = 500_000  # that are simulated in one call of compiled code: some 
 class LocalSearch:
     """A placement, its order and energy, and steps from it.
 
-    Steps are compiled if the problem is evaluated by the simulator. Otherwise each step is Python's, with the same
-    moves of placements and the same rule, and there is no order to change; nor is there under a rule without
-    priorities. How many steps are taken in one call changes no result.
+    Steps are compiled if the problem is evaluated by the simulator and moves are ours. Otherwise each step is Python's,
+    with the same rule, and the order is not changed; nor is it under a rule without priorities. How many steps are
+    taken in one call changes no result.
     """
 
     def __init__(
         self, problem: Problem, generator: np.random.Generator, evaluations: Evaluations,
-        coarser: Sequence[Problem] = (),
+        coarser: Sequence[Problem] = (), own: Proposals | None = None,
     ) -> None:  # fmt: skip
-        """It begins at the best plan so far; `coarser` are the problem's levels that it moves groups of."""
+        """It begins at the best plan so far; `coarser` are the problem's levels that it moves groups of.
+
+        What is tried are our moves, or the `own` ones of a user.
+        """
         self.generator, self.evaluations = generator, evaluations
-        self._moves = Moves(problem, generator, coarser)
+        moves = Moves(problem, generator, coarser)
+        self._proposals: Proposals = own or moves
         self._steps = max(OPS_PER_CALL // max(len(problem.graph), 1), 1)
         self.has_order = len(evaluations.rule) > 0
         first = evaluations.priorities if self.has_order else np.zeros(len(problem.graph))
         self._walk = Walk.of(problem, evaluations.best, first, self._steps)
-        self._tables = StepTables(self._moves.tables, OrderTables.of(problem, first))
+        self._tables = StepTables(moves.tables, OrderTables.of(problem, first))
         evaluator = evaluations.evaluator
         # a class made of the simulator may evaluate otherwise
-        self._simulator = evaluator if type(evaluator) is Simulator else None
+        self._simulator = evaluator if type(evaluator) is Simulator and own is None else None
         if self._simulator is not None:
             self._work = BusyTimes.of(problem, self._simulator.costs.op_seconds)
         self._problem = problem
@@ -106,7 +110,7 @@ class LocalSearch:
 
     def _take_step(self, schedule: CoolingSchedule) -> None:
         over = progress(schedule, self.evaluations.simulations)
-        proposal, ceiling = self._moves.propose(self.current, over), self.energy
+        proposal, ceiling = self._proposals.propose(self.current, over), self.energy
         warmth = temperature(schedule, self.evaluations.simulations)
         if warmth > 0.0:
             ceiling += warmth * self.generator.standard_exponential()

@@ -8,7 +8,7 @@ A move changes a placement in place, and says what it changed: nearly all moves 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -197,6 +197,14 @@ def _other_device(tables: MoveTables, placement: Indices, unit: int, generator: 
 def below(limit: int, generator: np.random.Generator) -> int:
     """A uniform integer below a limit; several times faster than the generator's own for single draws."""
     return int(generator.random() * limit)
+
+
+class Proposals(Protocol):
+    """What a local search tries next."""
+
+    def propose(self, placement: Ints, progress: float = 1.0) -> Ints:
+        """A changed copy of a placement, (units,), when a share `progress` of the search is over."""
+        ...
 
 
 class Moves:
