@@ -24,14 +24,14 @@ POINT = "[placelab.operators]\nrunning_sums = running_sums\n"
 
 
 class Sums(nn.Module):
-    """Running sums over the features that a layer makes."""
+    """Running sums of exponentials over the features that a layer makes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        summed: Tensor = self.layer(x).cumsum(1)
+        summed: Tensor = self.layer(x).logcumsumexp(1)
         return summed
 
 
@@ -74,7 +74,7 @@ def test_without_opaque_it_is_found_to_be_wrong() -> None:
     namespace: dict[str, object] = {}
     exec(compile(EXAMPLE.replace(", opaque=frozenset({summed})", ""), "docs/splits.md", "exec"), namespace)
     description = namespace["build"]()  # type: ignore[operator]
-    call = aten_call("aten.cumsum(x(4, 6), 1)")
+    call = aten_call("aten.logcumsumexp(x(4, 6), 1)")
     operator = description.operator(call.signature)
     with pytest.raises(AssertionError, match="forward: "):
         check(call, operator, ["d1"], divided(operator, ["d1"], (1, 1)))
@@ -83,7 +83,7 @@ def test_without_opaque_it_is_found_to_be_wrong() -> None:
 @pytest.mark.usefixtures("installed")
 def test_an_operation_that_is_described_is_divided() -> None:
     placed = placelab.place((Sums(), (torch.zeros(8, 4),)), cluster="p100x2", placer="optcnn")
-    [op] = [number for number, kind in enumerate(placed.problem.graph.kinds) if kind == "aten.cumsum"]
+    [op] = [number for number, kind in enumerate(placed.problem.graph.kinds) if kind == "aten.logcumsumexp"]
     each = descriptions_of(placed.problem.graph)[op]
     assert each is not None
     assert each.batch == "d0"

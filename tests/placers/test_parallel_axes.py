@@ -1,18 +1,22 @@
 """The further axes of `parallel`: sequence and context parallelism by their closed forms, and what they refuse."""
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
 from envs.orders import priorities_of
 from envs.simulation.simulator import LaidOut, simulate
+from graphs.capture.forward import capture
+from graphs.capture.training_step import training_step
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.parallel import Parallel
+from placers.splits.experts import along_experts
 from placers.splits.sequences import along_sequence
 from tests.drawn import examples
 from tests.envs.expansion.divided_graphs import ITEM
@@ -22,6 +26,7 @@ from tests.envs.expansion.test_divided_models import TRANSFORMER
 from tests.oracle.oracle import simulate as oracle
 from tests.oracle.strategies import check_times
 from tests.oracle.toys import toy_cluster
+from tests.placers import mixtures
 from tests.placers.splits.test_split_placers import BATCH, LAYERS, SEQUENCE, WIDTH, captured
 
 LONG = TRANSFORMER.replace(f"sequence={SEQUENCE}", "sequence=48")  # more activations than weights
@@ -97,6 +102,48 @@ def test_context_parallelism_holds_its_part_of_activations_and_all_keys_and_valu
     more = timeline.peak_bytes - replicas.peak_bytes
     gathered = LAYERS * 2 * LONG_ACTIVATION * (1 - 1 / devices)
     assert 0.3 * gathered < more.min() <= more.max() <= gathered
+
+
+# ---- expert parallelism ----------------------------------------------------------------------------------------------
+
+
+def mixture(samples: int = 8) -> OpGraph:
+    """A step of a mixture of experts between two layers."""
+    inputs = (
+        torch.empty(samples, mixtures.SEQUENCE, mixtures.WIDTH),
+        torch.empty(samples, mixtures.SEQUENCE, mixtures.WIDTH),
+    )
+    return training_step(capture(mixtures.Model(), inputs, name="mixture"))
+
+
+@pytest.mark.parametrize(("degrees", "devices", "of_experts"), [("ep=2", 2, 2), ("ep=4", 4, 4), ("ep=2", 4, 2)])
+def test_expert_parallelism_takes_four_all_to_alls_and_holds_its_part_of_experts(
+    degrees: str, devices: int, of_experts: int
+) -> None:
+    """Two forward and two backward (Lepikhin et al. 2021, section 3.2), of what is dispatched, (n - 1) / n each.
+
+    Gradients of experts are added up over the devices with the same ones alone, all others over all replicas.
+    """
+    graph = mixture()
+    problem = Problem(graph, toy_cluster(devices), optimizer="sgd")
+    timeline = simulate(problem, by_name.build("placers", f"parallel:{degrees}").place(problem).plan)
+    dispatched = ITEM * 8 * mixtures.EXPERTS * mixtures.ROOM * mixtures.WIDTH
+    experts = bytes_of(graph, "mixture.up", "mixture.down", "mixture.bias")
+    others = float(graph.weights.sum()) - experts
+    sums = 2 * (devices - 1) * others + 2 * (devices // of_experts - 1) * experts
+    assert moved_bytes(timeline) == 4 * dispatched * (of_experts - 1) / of_experts + sums
+    given = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
+    assert (timeline.held_bytes - given).tolist() == pytest.approx([others + experts / of_experts] * devices)
+
+
+def test_replicas_of_a_mixture_are_pipelined_and_sharded_too() -> None:
+    problem = Problem(mixture(), toy_cluster(8), optimizer="sgd")
+    placer = by_name.build("placers", "parallel:dp=2,ep=2,tp=2,pp=2,micro_batches=2,stages=mixture")
+    by = dict(zip(problem.graph.names, placer.place(problem).plan.split, strict=True))
+    assert by["mixture/bmm_1"] == ("b", "m")
+    assert by["mixture/bmm_1.update"] == ("b", "m")
+    assert by["mixture/bmm"] == ("b", "")  # samples
+    assert len(set(along_experts(problem.graph, 4)) - {""}) > 0 == len(set(along_experts(problem.graph, 5)) - {""})
 
 
 # ---- together --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.envs.placed_models.models import BATCH, MLP, MODELS, Made
+from tests.placers.mixtures import SEQUENCE, WIDTH, Model
 
 STEPS = 3
 EPSILON = 1e-2  # of Adam: far larger than the rounding of gradients, by which it would divide where these are zero
@@ -59,6 +60,10 @@ class Checkpointed(MLP):
 def made(name: str) -> Made:
     if name == "checkpointed":
         return Checkpointed(), MODELS["mlp"]()[1]
+    if name == "mixture":
+        return Model(), lambda batch, random: {
+            each: torch.randn(batch, SEQUENCE, WIDTH, generator=random) for each in ("x", "wanted")
+        }
     return MODELS[name]()
 
 

@@ -53,6 +53,7 @@ CASES = [
     ("gpt", "v100x2", Parallel(cp=2)),
     ("gpt", "v100x2", Parallel(tp=2, sequence=True)),
     ("gpt", "v100x4", Parallel(cp=2, tp=2, sequence=True)),
+    ("mixture", "v100x2", Parallel(ep=2)),  # experts on other devices, and all else by samples
     ("conv", "v100x2", tofu()),  # batch normalisation by channels
     ("conv", "v100x4", data_parallel()),
     pytest.param("experts", "v100x2", tofu(), marks=pytest.mark.slow),

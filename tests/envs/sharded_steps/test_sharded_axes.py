@@ -1,4 +1,4 @@
-"""Plans of sequence and context parallelism, run shard by shard: the model as a whole."""
+"""Plans of sequence, context and expert parallelism, run shard by shard: the model as a whole."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from graphs.problem import Problem
 from tests.envs.sharded_steps.sharded_checks import check
 from tests.envs.sharded_steps.small_models import as_whole
 from tests.oracle.toys import toy_cluster
+from tests.placers import mixtures
 
 WORDS, WIDTH, HEADS = 11, 8, 4
 
@@ -63,6 +64,18 @@ def test_a_model_whose_sequence_is_divided_is_the_model(degrees: str, devices: i
     torch.manual_seed(0)
     words, wanted = torch.randint(WORDS, (4, 5)), torch.randint(WORDS, (4, 5))
     whole = as_whole(Model(5).double(), (words, wanted))
+    problem = Problem(whole.graph, toy_cluster(devices), optimizer="sgd")
+    plan = by_name.build("placers", f"parallel:{degrees}").place(problem).plan
+    check(whole, expand(problem, plan), 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "devices"), [("ep=2", 2), ("ep=2,dp=4", 4), ("ep=2,tp=2,pp=2,stages=mixture,sequence=true", 8)]
+)
+def test_a_model_whose_experts_are_divided_is_the_model(degrees: str, devices: int) -> None:
+    torch.manual_seed(0)
+    shape = 8, mixtures.SEQUENCE, mixtures.WIDTH
+    whole = as_whole(mixtures.Model().double(), (torch.randn(shape).double(), torch.randn(shape).double()))
     problem = Problem(whole.graph, toy_cluster(devices), optimizer="sgd")
     plan = by_name.build("placers", f"parallel:{degrees}").place(problem).plan
     check(whole, expand(problem, plan), 1e-11)
