@@ -34,7 +34,7 @@ from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 from placers.pipelines.cutting.balance import block_partition, histogram_partition, least_partition
-from placers.pipelines.given_stages import GivenStages
+from placers.pipelines.given_stages import GivenStages, torn_blocks
 
 PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are at least as many
 
@@ -85,8 +85,14 @@ class GPipe(Named):
         if is_placement or reason:
             notes = [f"gpipe: stages without micro-batches or replicas, since {reason}."] if reason else []
             stages = self._stages_of_placement(problem)
+            notes += self._torn(problem, stages[problem.graph.units].tolist())
             return PlacerResult.of_units(problem, stages, self.name, seed, notes=notes)
-        return PlacerResult(self._pipeline(problem), self.name, seed)
+        plan = self._pipeline(problem)
+        return PlacerResult(plan, self.name, seed, notes=self._torn(problem, plan.schedule.stages))
+
+    def _torn(self, problem: Problem, stages: Sequence[int]) -> tuple[str, ...]:
+        """A note on blocks that are not in the stages that were said, (ops,) each."""
+        return torn_blocks(problem.graph, "gpipe", stages) if self.stages and self._given.counts and stages else ()
 
     def _pipeline(self, problem: Problem) -> Plan:
         devices, graph = accelerators(problem.cluster), problem.graph

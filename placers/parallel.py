@@ -28,7 +28,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators, check_divides, given_shares, why_placements_only
-from placers.pipelines.given_stages import GivenStages, pipeline_blocks
+from placers.pipelines.given_stages import GivenStages, pipeline_blocks, torn_blocks
 from placers.splits.degrees import Degrees, Divided
 from placers.splits.undivided import why_undivided
 
@@ -146,6 +146,8 @@ class Parallel(Named):
             )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)
+        if self._given.counts if self.stages else len(rank) > 1:
+            notes = (*torn_blocks(graph, "parallel", stages), *notes)
         return PlacerResult(plan, self.name, seed, notes=notes)
 
     @cached_property

@@ -34,6 +34,14 @@ class Role(IntEnum):
     PARCEL = 8  # what a pass has made for other stages, which is sent when the pass has ended
 
 
+HELD = {
+    Role.WORK: "output", Role.RECOMPUTED: "output, computed again", Role.SLICE: "part of the output that is sent",
+    Role.SUM: "sum of gradients", Role.SEND: "part of a sum that is sent", Role.GATE: "gathered weights",
+    Role.VERSION: "earlier weights", Role.PARCEL: "output that is sent",
+}  # fmt: skip
+"""What an op holds, of the op that it is a copy of or acts for, by its role; others hold nothing."""
+
+
 class TensorSlice(NamedTuple):
     """The part of a tensor that an op holds: of a result of an op of the given graph, or of a weight."""
 
@@ -60,6 +68,13 @@ class Expansion:
     sums: Mapping[int, tuple[TensorSlice, ...]] = field(
         default_factory=dict
     )  # by expanded op at which an all-reduce of shards ends, what has been added up
+
+    def held_by(self, op: int) -> str:
+        """What an op of the expanded graph holds, in words of the given one: "layers.0/mm, output of micro-batch 1"."""
+        origin, micro_batch = int(self.origin[op]), int(self.micro_batch[op])
+        name = f"{self.given.graph.names[origin]}, " if origin >= 0 else ""
+        of = f" of micro-batch {micro_batch}" if micro_batch >= 0 and self.plan.schedule.micro_batches > 1 else ""
+        return f"{name}{HELD.get(Role(self.role[op]), 'nothing')}{of}"
 
     @property
     def order(self) -> Extension[Any] | Floats:

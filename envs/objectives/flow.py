@@ -8,7 +8,8 @@ it (Mei et al., "Helix: serving large language models over heterogeneous GPUs an
     4 samples/s  --link--  3 samples/s          a device passes on what it computes, a link what its bandwidth carries:
                `--link---- 2 samples/s          4 samples/s in all
 
-What enters a stage is taken to come from the stage before it. A device computes what it holds in the seconds that the
+What enters a stage is taken to come from the stage before it. A device in several stages shares its time among them, as
+a link does (`envs.objectives._through_stages`). A device computes what it holds in the seconds that the
 problem says or, since what is left of its memory decides how many requests it can have at a time, as fast as a file
 says by the number of layers that it holds, which are the blocks in the names of ops, or else units:
 
@@ -23,15 +24,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 
 from envs.costs.costs import costs_of
+from envs.objectives._through_stages import Link, Place, seconds_apart
 from envs.plans.plan import Plan
 from envs.plans.stages import stages_of
 from envs.simulation.simulator import Outcomes, Placements, Simulator
@@ -45,7 +46,6 @@ from graphs.transforms.batch import samples_of
 
 RATE = "samples/s"
 VERSION = 1
-UNITS = 10**9  # of flow, whole numbers, that the fastest stage's devices take together
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,33 +148,35 @@ class _Flow:
         return max(1.0 / slowest if slowest > 0 else np.inf, float(busy.max()))
 
     def of_stages(self, plan: Plan) -> float:
-        """Seconds of a sample by the maximum flow through a plan's stages."""
-        graph = self.problem.graph
-        stage = stages_of(graph, plan.devices, plan.schedule.stages)
-        devices = [plan.devices[int(np.flatnonzero(stage == number)[0])] for number in range(int(stage.max()) + 1)]
-        held = {
-            device: np.isin(stage, [number for number, several in enumerate(devices) if device in several])
-            for several in devices for device in several
-        }  # fmt: skip
-        rate = [[self.rate(device, held[device]) for device in several] for several in devices]
-        most = min(sum(each) for each in rate)
-        if not 0 < most < np.inf:
-            return np.inf if most <= 0 else 0.0
-        first = np.cumsum([0, *map(len, devices)])  # the number of each stage's first replica
-        replicas = int(first[-1])
-        edges = list[tuple[int, int, float]]()  # of the nodes in, out of each replica, source and sink
-        for number, several in enumerate(devices):
-            for place, device in enumerate(several):
-                node = int(first[number]) + place
-                edges.append((2 * node, 2 * node + 1, rate[number][place]))
-                if number == 0:
-                    edges.append((2 * replicas, 2 * node, most))
-                if number == len(devices) - 1:
-                    edges.append((2 * node + 1, 2 * replicas + 1, most))
-                    continue
-                links = self._links(device, devices[number + 1], self._entering(stage, number + 1), most)
-                edges += [(2 * node + 1, 2 * (int(first[number + 1]) + to), link) for to, link in enumerate(links)]
-        return 1.0 / _maximum_flow(edges, 2 * replicas, most)
+        """Seconds of a sample by the maximum flow through a plan's stages.
+
+        What a device does in several stages, and what a link carries between several, share it.
+        """
+        stage = stages_of(self.problem.graph, plan.devices, plan.schedule.stages)
+        places = [
+            (number, device)
+            for number in range(int(stage.max()) + 1)
+            for device in plan.devices[int(np.flatnonzero(stage == number)[0])]
+        ]
+        held = {device: np.isin(stage, [number for number, on in places if on == device]) for _, device in places}
+        links, bandwidth = list[Link](), self.problem.cluster.bandwidth
+        for number in range(int(stage.max())):
+            size = self._entering(stage, number + 1)
+            of, to = ([place for place, (at, _) in enumerate(places) if at == each] for each in (number, number + 1))
+            for source, target in product(of, to):
+                device, other = places[source][1], places[target][1]
+                links.append(Link(source, target, 0.0 if device == other else float(size / bandwidth[device, other])))
+        return seconds_apart(
+            [Place(at, device, self._seconds(device, stage == at, held[device])) for at, device in places], links
+        )
+
+    def _seconds(self, device: int, ops: Bools, held: Bools) -> float:
+        """Of a sample on a device that computes some ops, (ops,), and holds these and others, (ops,)."""
+        if not self.tables:
+            return float(self._busy[ops, device].sum())
+        rate = self.rate(device, held)
+        part = len(np.unique(self._layer[ops])) / len(np.unique(self._layer[held]))
+        return part / rate if rate > 0 else np.inf
 
     def _entering(self, stage: Ints, number: int) -> float:
         """Bytes of a sample that pass from earlier stages to this one and later ones."""
@@ -182,11 +184,6 @@ class _Flow:
         producer, consumer = stage[graph.edges].T
         crossing = (producer < number) & (consumer >= number) & ~graph.control
         return float(graph.moved_bytes[np.unique(graph.edge_output[crossing])].sum()) / self.samples
-
-    def _links(self, device: int, others: tuple[int, ...], size: float, most: float) -> list[float]:
-        """(others,) samples per second from a device to each of others."""
-        rates = [np.inf if device == other else self.problem.cluster.bandwidth[device, other] for other in others]
-        return [min(float(rate) / size, most) if size else most for rate in rates]
 
 
 def _flow_of(problem: Problem, rates: str) -> _Flow:
@@ -217,14 +214,6 @@ def _flow_of(problem: Problem, rates: str) -> _Flow:
                     )
             tables.append(found.samples_per_second[name])
     return _Flow(problem, tuple(tables), samples)
-
-
-def _maximum_flow(edges: list[tuple[int, int, float]], source: int, most: float) -> float:
-    """The flow from a node to the next one, at most `most`; edges are node, node and capacity."""
-    begin, end, capacity = zip(*edges, strict=True)
-    whole = np.zeros((source + 2, source + 2), np.int32)
-    whole[list(begin), list(end)] = np.round(np.minimum(np.array(capacity), most) / most * UNITS)
-    return float(maximum_flow(csr_array(whole), source, source + 1).flow_value) / UNITS * most
 
 
 build = Flow

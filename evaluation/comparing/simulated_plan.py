@@ -188,12 +188,13 @@ class SimulatedPlan(Shown):
         graph, cluster, timed = self.problem.graph, self.problem.cluster, self.timeline.problem.graph
         state = memory(float(self.problem.weight_state_bytes.sum()))
         capacity = memory(float(cluster.memory_bytes.sum()))
-        largest = int(timed.output_bytes.argmax())
+        largest, expansion = int(timed.output_bytes.argmax()), self.timeline.expansion
+        which = timed.names[largest] if expansion is None else expansion.held_by(largest)
         whole = "" if self.plan.is_placement else ", more micro-batches, recomputation of more stages"
         raise DoesNotFitError(
             f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
             f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
-            f"{memory(timed.output_bytes[largest])} ({timed.names[largest]}). Try more or larger devices, a smaller "
+            f"{memory(timed.output_bytes[largest])} ({which}). Try more or larger devices, a smaller "
             f"batch{whole}, a larger `budget`, or `optimizer='sgd'`; `placelab fits` shows what other kinds of plans "
             "need"
         )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from envs.expansion.expanded import HELD, Role
 from envs.simulation.bounds import lower_bound
 from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
@@ -144,8 +145,9 @@ def largest_held(timeline: Timeline, device: int) -> tuple[HeldTensor, ...]:
         key = (name, "weight and its state" if trained else "weight")
         found[key] = found.get(key, 0.0) + float(state[weight])
     producers, sizes = timeline.held_at_peak(device)
+    roles = None if timeline.expansion is None else timeline.expansion.role
     for op, size in zip(producers.tolist(), sizes.tolist(), strict=True):
-        made = "gradient" if gradients[op] else "output"
+        made = "gradient" if gradients[op] else "output" if roles is None else HELD.get(Role(roles[op]), "output")
         key = (names[op], made if timeline.placement[op] == device else "copy of another device's output")
         found[key] = found.get(key, 0.0) + size
     held = [HeldTensor(name, kind, size) for (name, kind), size in found.items() if size > 0]

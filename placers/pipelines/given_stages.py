@@ -7,6 +7,7 @@ Counts are of blocks (`graphs.op_groups.layer_names.unit_blocks`): what is befor
 follows the last one with that. A module is named as the model names it; an op of a graph may be named as well.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +16,7 @@ import numpy as np
 from envs.pipelines.unit_order import pipeline_positions
 from graphs.foundation.errors import InputError, unknown
 from graphs.op_graph import Ints, OpGraph, Phase
-from graphs.op_groups.layer_names import path, unit_blocks
+from graphs.op_groups.layer_names import named_blocks, path, unit_blocks
 from graphs.problem import Problem
 
 
@@ -100,6 +101,23 @@ def pipeline_blocks(problem: Problem, placer: str, stages: int) -> Ints:
     np.maximum.at(at, position, blocks)
     found: Ints = np.maximum.accumulate(at)[position]
     return found
+
+
+def torn_blocks(graph: OpGraph, placer: str, stages: Sequence[int]) -> tuple[str, ...]:
+    """A note on blocks whose ops are in several stages, (ops,), as op groups hold ops of several blocks; or none."""
+    block, stage = named_blocks(graph), np.asarray(stages)
+    inside = block >= 0
+    first, last = np.full(int(block.max(initial=0)) + 1, len(graph)), np.zeros(int(block.max(initial=0)) + 1, np.int64)
+    np.minimum.at(first, block[inside], stage[inside])
+    np.maximum.at(last, block[inside], stage[inside])
+    torn = np.flatnonzero(first < last)
+    if not len(torn):
+        return ()
+    which = f"blocks {', '.join(map(str, torn[:4]))}{', ...' if len(torn) > 4 else ''} are each"
+    return (
+        f"{placer}: {f'block {torn[0]} is' if len(torn) == 1 else which} in several stages, since op groups hold ops "
+        "of several blocks; place with --groups none for stages of whole blocks.",
+    )
 
 
 def _name_across(graph: OpGraph, begin: int) -> str:

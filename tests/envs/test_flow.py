@@ -80,6 +80,22 @@ def test_it_is_the_least_of_all_cuts(speeds: list[float], sent: float, first: in
     assert rate(problem, *stages) == pytest.approx(min(cuts), rel=1e-6)
 
 
+@given(SPEED, SPEED)
+def test_a_device_in_two_stages_shares_its_time_between_them(both: float, first: float) -> None:
+    """It leaves the first stage to the other device as far as that is fast enough."""
+    problem = serving(2, [both, first])
+    assert rate(problem, (0, 1), (0,)) == pytest.approx(min(both, (both + first) / 2))
+    assert rate(problem, (0,), (0,)) == pytest.approx(both / 2)
+
+
+def test_a_link_that_two_stages_send_over_is_shared() -> None:
+    """Of three stages, the first and the last on one device: a second there, a second to it and a second back."""
+    problem = serving(3, [9.0, 9.0], sent=1.0)
+    assert rate(problem, (0,), (1,), (0,)) == pytest.approx(1)
+    problem = serving(4, [9.0, 9.0], sent=1.0)
+    assert rate(problem, (0,), (1,), (0,), (1,)) == pytest.approx(1 / 2)
+
+
 @given(st.lists(SPEED, min_size=3, max_size=3), st.sampled_from([0.0, 1.0]), st.data())
 def test_a_stage_on_each_device_is_an_op_placement(speeds: list[float], sent: float, data: st.DataObject) -> None:
     problem = serving(6, speeds, sent=sent)
@@ -102,6 +118,10 @@ def test_a_file_says_how_fast_a_device_is_with_the_layers_that_it_holds(tmp_path
     for placement, expected in (([0, 0, 0, 1], 20), ([0, 0, 1, 1], 10), ([0, 1, 1, 1], 5), ([0, 0, 0, 0], 0)):
         found = evaluate_objective(problem, Plan.of(placement))
         assert found == (pytest.approx(1 / expected) if expected else np.inf)
+    shared = Plan(((0, 1), (0, 1), (0,), (0,)), schedule=Schedule(stages=(0, 0, 1, 1)))
+    assert evaluate_objective(problem, shared) == np.inf  # four layers on the first device
+    turns = Plan(((0,), (0, 1), (0,), (1,)), schedule=Schedule(stages=(0, 1, 2, 3)))  # a layer takes 1/60 or 1/20 s
+    assert evaluate_objective(problem, turns) == pytest.approx(1 / 20)
     both = Plan(((0, 1), (0, 1), (0, 1), (0,)), schedule=Schedule(stages=(0, 0, 0, 1)))
     assert evaluate_objective(problem, both) == np.inf  # four layers on the first device
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -305,8 +306,13 @@ def test_a_whole_plan_that_does_not_fit_says_what_holds_the_memory(graph: Path) 
     roomy = load_cluster("p100x2")
     tight = replace(roomy, devices=tuple(replace(device, memory_bytes=1.0) for device in roomy.devices))
     plan = Plan(((0,),) * 20, schedule=Schedule(2))
-    with pytest.raises(DoesNotFitError, match=r"gpu:0 needs .* activations .*more micro-batches, recomputation"):
+    with pytest.raises(
+        DoesNotFitError, match=r"gpu:0 needs .* activations .*more micro-batches, recomputation"
+    ) as told:
         placelab.simulate(graph, plan, cluster=tight).require_fit()
+    op = re.search(r"the largest output is .* \((.*), output of micro-batch \d\)", str(told.value))
+    assert op is not None
+    assert op[1] in load_graph(graph).names
 
 
 def test_micro_batches_may_be_asked_for_in_place_of_the_plans_own(graph: Path, tmp_path: Path) -> None:

@@ -147,6 +147,15 @@ def test_stages_have_equally_many_blocks_or_as_many_as_the_user_says() -> None:
     assert stages_of(problem, "pp=2,interleaved=2") == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("placer", ["parallel:pp=2,dp=1,stages=2+2", "parallel:pp=2,dp=1", "gpipe:stages=2+2"])
+def test_blocks_that_op_groups_tear_apart_are_named(placer: str) -> None:
+    model = "transformer:layers=4,width=32,heads=2,sequence=8,vocabulary=32,batch=8"
+    note = "in several stages, since op groups hold ops of several blocks; place with --groups none"
+    torn, whole = (placelab.place(model, cluster="p100x2", placer=placer, groups=each).result for each in (7, None))
+    assert note in torn.notes[0]
+    assert not whole.notes
+
+
 def test_several_stages_of_a_device_are_interleaved_or_a_v() -> None:
     def devices(order: str = "") -> Sequence[tuple[int, ...]]:
         plan = Parallel(pp=4, interleaved=2, micro_batches=8, order=order).place(blocks(8)).plan

@@ -8,9 +8,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from envs.expansion.expanded import Role
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, AllReduce, Schedule, Zero
 from envs.simulation.simulator import simulate
+from evaluation.tables.step_summary import largest_held
 from graphs.cluster import Cluster, Device
 from graphs.devices.topology import Level, hierarchical
 from graphs.files.load import load_graph
@@ -130,6 +132,17 @@ def test_gradients_in_parts_are_not_held_whole() -> None:
     weights = blocks * weight
     one = weight  # the gradient whose part is being added up
     assert peaks == [[4 * weights] * 2, [(2 + 2 / 2) * weights] * 2, [(1 + 3 / 2) * weights + one] * 2]
+
+
+def test_what_is_gathered_is_said_by_the_names_of_the_model() -> None:
+    problem = trained()
+    timeline = simulate(problem, replicas(problem, 2, 3))
+    assert timeline.expansion is not None
+    said = {timeline.expansion.held_by(op) for op in np.flatnonzero(timeline.expansion.role == Role.GATE).tolist()}
+    names = [each.rpartition(", gathered weights of micro-batch ") for each in said if ", " in each]
+    assert {name for name, _, _ in names} <= set(problem.graph.names)
+    assert {number for _, _, number in names} == {"0", "1"}
+    assert any(held.kind == "gathered weights" for held in largest_held(timeline, 0))
 
 
 # ---- when weights are gathered ---------------------------------------------------------------------------------------
