@@ -4,9 +4,9 @@ As PyTorch's FullyShardedDataParallel has it, weights are gathered block by bloc
 summed up by reduce-scatters (Rajbhandari et al. 2020; Zhao et al. 2023). The plans are those of `parallel` with
 replicas alone.
 
-Where a step does not fit, the batch is divided into as many micro-batches as make it fit; or blocks are computed again
-with fewer micro-batches, as few of the first blocks as suffice: whichever is faster. Devices hold equal parts, all that
-the samples divide among.
+Where a step does not fit, the batch is divided into as many micro-batches as make it fit; or layers are computed again
+with fewer micro-batches, those that save what is lacking in least time: whichever is faster. Devices hold equal parts,
+all that the samples divide among.
 
 Two other ways are tried, and taken where they are faster. On several servers the devices of each hold all parts between
 them (hybrid shards), so that nothing is gathered from other servers. Where devices are unequal, or the samples do not
@@ -15,10 +15,9 @@ divide among them, all devices take shares of the batch by which they end togeth
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -35,7 +34,7 @@ from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, given_shares, most_that_divide, why_placements_only
 from placers.parallel import Parallel
-from placers.pipelines.given_stages import pipeline_blocks
+from placers.pipelines.fewer_layers_again import with_fewer_layers_again
 from placers.pipelines.merit import INVALID, Merit
 from placers.pipelines.micro_batches import doubled, numbers_of
 from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, of_each
@@ -52,8 +51,8 @@ class Fsdp(Named):
     micro_batches: int = 0
     """Parts of the batch whose gradients are accumulated; 0 for as few as fit, of 1, 2, 4, and so on."""
     recompute: Literal["auto", "true", "false"] = "auto"
-    """Whether blocks run forward again for the backward pass, all of them; `auto`: some, if that is faster than more
-    micro-batches."""
+    """Whether blocks run forward again for the backward pass, all of them; `auto`: some, or parts of them such as their
+    attention, if that is faster than more micro-batches."""
 
     shard_group: int = 0
     """Of how many devices each group holds all parts; 0 for all devices, or those of each server if that is faster."""
@@ -118,9 +117,11 @@ class Fsdp(Named):
             plans = ((number, way.plan(number)) for number in numbers)
             enough = next((number for number, plan in plans if tried.fits(plan)), math.inf)
         if self.recompute == "true" or (self.recompute == "auto" and enough > 1 and _blocks(problem)):
-            for number in self._numbers(problem, way, again=True):
-                if number < enough and tried.fits(way.plan(number, again=True)):
-                    self._with_fewer_blocks(problem, way.plan(number, again=True), tried)
+            numbers = [number for number in self._numbers(problem, way, again=True) if number < enough]
+            whole = [way.plan(number, again=True) for number in numbers]
+            judged = [(plan, tried.judged(plan)) for plan in whole]
+            if self.recompute == "auto":
+                with_fewer_layers_again(problem, [each for each in judged if each[1].lacking <= 0], tried.judged)
 
     def _numbers(self, problem: Problem, way: _Way, *, again: bool) -> list[int]:
         """Micro-batches to try, in ascending order."""
@@ -129,19 +130,6 @@ class Fsdp(Named):
         possible = (1, *doubled(way.micro_batches or (1,), 1))
         least = _least(problem, way.replicas, again=again)
         return [count for count in possible if count >= least] or [possible[-1]]
-
-    def _with_fewer_blocks(self, problem: Problem, every: Plan, tried: _Tried) -> None:
-        """Try plans in which the first blocks alone are computed again, a stage of their own; as few as fit."""
-        if self.recompute == "true":
-            return
-        block = pipeline_blocks(problem, "fsdp", 1)
-
-        def fits(count: int) -> bool:
-            stages = tuple((block >= count).astype(np.int64)[problem.graph.units].tolist())
-            shares = every.schedule.shares * 2  # of both stages
-            return tried.fits(replace(every, schedule=replace(every.schedule, stages=stages, shares=shares)))
-
-        bisect.bisect_left(range(1, int(block.max()) + 1), x=True, key=fits)
 
 
 @dataclass(frozen=True)
@@ -188,17 +176,21 @@ class _Tried:
 
     def fits(self, plan: Plan) -> bool:
         """Whether a plan does, as far as is known: without simulations left, it is not. Raises InputError for none."""
+        return self.judged(plan).lacking <= 0
+
+    def judged(self, plan: Plan) -> Merit:
+        """What the fullest device lacks, less than 0 if it has room, and seconds; INVALID without simulations left."""
         self.best = self.best or plan
         if self.simulations == self.budget:
-            return False
+            return INVALID
         self.simulations += 1
         laid = LaidOut.of(self.problem, plan)
         outcome = laid.simulator().run(laid.placement)
-        lacking = np.maximum(outcome.peak_bytes - self.problem.cluster.memory_bytes, 0.0).sum()
-        merit = Merit(float(lacking), outcome.step_seconds)
+        over = outcome.peak_bytes - self.problem.cluster.memory_bytes
+        merit = Merit(float(np.maximum(over, 0.0).sum()), outcome.step_seconds)
         if merit < self.merit:
             self.best, self.merit = plan, merit
-        return not lacking
+        return Merit(float(over[list(plan.devices[0])].max()), outcome.step_seconds)
 
 
 build = Fsdp

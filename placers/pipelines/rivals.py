@@ -24,7 +24,7 @@ RIVALS = (  # specs; those that end in "=" take micro-batches
     "human_expert",
 )
 SHARDED = "fsdp", "fsdp:zero=2", "fsdp:zero=1"  # compared last, as each may try several plans
-TRIED, MOST_TRIED = 1 / 32, 12  # of the simulations left, and in all, that each of these may spend; ours
+TRIED, MOST_TRIED = 1 / 10, 12  # of the simulations left, and in all, that each of these may spend; ours
 OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 

@@ -13,6 +13,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.fsdp import Fsdp
 from placers.parallel import Parallel
+from placers.pipelines.given_stages import pipeline_blocks
 from placers.planner import Planner
 
 MODEL = "transformer:layers=3,width=64,heads=2,sequence=32,batch=16,vocabulary=64"
@@ -48,16 +49,23 @@ def test_as_few_micro_batches_as_fit_or_blocks_computed_again_where_that_is_fast
     assert simulate(tight, Fsdp().place(tight, budget=19).plan).step_seconds <= min(seconds)
 
 
-def test_as_few_of_the_first_blocks_are_computed_again_as_suffice() -> None:
-    """With two of three the step needs less than without, and is faster than with all; outside of them is kept."""
+def test_no_layers_that_are_computed_again_are_slower_than_the_first_blocks() -> None:
     roomy, by_blocks = problem(), [Fsdp(recompute=each, micro_batches=1) for each in ("false", "true")]
-    least, most = (simulate(roomy, placer.place(roomy, budget=1).plan) for placer in by_blocks[::-1])
+    kept, every = (placer.place(roomy, budget=1).plan for placer in by_blocks)
+    least, most = simulate(roomy, kept), simulate(roomy, every)
     tight = problem(float(least.peak_bytes.max() + most.peak_bytes.max()) / 2)
-    found = Fsdp(micro_batches=1).place(tight, budget=9)
-    timeline = simulate(tight, found.plan)
+    timeline = simulate(tight, Fsdp(micro_batches=1).place(tight, budget=9).plan)
     assert timeline.fits
-    assert most.step_seconds < timeline.step_seconds < least.step_seconds
-    assert found.plan.schedule.recompute == (0,)
+    block = pipeline_blocks(tight, "fsdp", 1)[tight.graph.units]
+    of_first = [
+        simulate(
+            tight, replace(every, schedule=replace(every.schedule, stages=tuple((block >= count).astype(int).tolist())))
+        )
+        for count in (1, 2)
+    ]
+    assert any(each.fits for each in of_first)
+    assert least.step_seconds < timeline.step_seconds
+    assert all(timeline.step_seconds <= each.step_seconds * (1 + 1e-9) for each in of_first if each.fits)
 
 
 def test_without_simulations_it_is_the_first_plan_and_where_none_fits_the_one_that_lacks_least() -> None:
