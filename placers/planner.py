@@ -44,7 +44,7 @@ from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import IN_LESS_MEMORY, IN_MORE_MEMORY, V_SHAPED, Proposer
 from placers.pipelines.refinement import finer, refined, refined_by_stages
-from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival
+from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees
 from placers.pipelines.size import copies_of
 from placers.split_search import SplitSearch
 from placers.splits.stage_splits import SearchedSplits
@@ -159,7 +159,8 @@ class _Planning:
         self._simulated(proposals[0].pipeline)
         undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
         splitting = [] if undivided else self._planner.splitting_rivals()
-        self._compare([*rivals, *splitting, *map(Rival, SHARDED)])
+        degrees = of_degrees(self._problem) if splitting else []
+        self._compare([*rivals, *splitting, *degrees, *map(Rival, SHARDED)])
         self._search_placement(0 if placements else int(self._share_of_placements() * self._spent.left))
         self._search_splits()
         learned = proposed_by(self._planner.whole_plans, self._problem, self._layers, LEARNED, self._seed)

@@ -17,7 +17,7 @@ from graphs.problem import Problem
 from placers.pipelines.published.servers import Servers
 from placers.splits.axes import along_batch, over_mesh, where_none
 from placers.splits.bucket_elimination import least
-from placers.splits.column_row import columns_and_rows
+from placers.splits.column_row import most_columns_and_rows
 from placers.splits.described_step import split_graph_of
 from placers.splits.mesh import prices_of_links
 from placers.splits.options import SplitRules, Splitting
@@ -52,11 +52,7 @@ class TensorParallel(Named):
         servers = Servers.of(problem.cluster, devices)
         sizes = set(servers.sizes.tolist())
         most = sizes.pop() if len(sizes) == 1 else len(devices)
-        divided = {
-            shards: columns_and_rows(problem.graph, shards) for shards in range(most, 1, -1) if most % shards == 0
-        }
-        shards = max(divided, key=lambda count: (_products(problem.graph, divided[count]), count), default=1)
-        by = divided.get(shards, ("",) * len(problem.graph))
+        shards, by = most_columns_and_rows(problem.graph, (each for each in range(2, most + 1) if most % each == 0))
         ordered = tuple(device for server in servers.devices for device in server)
         if not any(by):
             plan = _plan(problem.graph, by, ordered, 1, "batch")
@@ -74,11 +70,6 @@ class TensorParallel(Named):
 
 
 build = TensorParallel
-
-
-def _products(graph: OpGraph, by: tuple[str, ...]) -> float:
-    """FLOPs of what is divided."""
-    return float(graph.flops[[bool(index) for index in by]].sum())
 
 
 def _plan(

@@ -295,7 +295,7 @@ def fits(
     asked = asked_problems([graph], [cluster] if cluster else [], **of_problem(options))
     own = [(str(getattr(placer, "name", placer)), load_placer(placer)) for placer in placers]
     (problem,) = asked(True)
-    kinds, specs = zip(*usual_plans(problem.cluster), strict=True)
+    kinds, specs = zip(*usual_plans(problem), strict=True)
     built = map(load_placer, with_micro_batches(specs, options["micro_batches"]))
     return MemoryNeeds.of(problem, [*zip(kinds, built, strict=True), *own], budget=budget, seed=seed)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.timelines.timeline import Timeline
-from graphs.cluster import Cluster
+from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
+from placers.splits.offered import offered_degrees
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ class PlanMemory:
         return max(self.devices, key=lambda device: (device.peak > 0, device.lacks, device.peak))
 
 
-def usual_plans(cluster: Cluster) -> list[tuple[str, str]]:
-    """Kinds of plans that engineers choose from, and a placer for each that makes sense on a cluster."""
+def usual_plans(problem: Problem) -> list[tuple[str, str]]:
+    """Kinds of plans that engineers choose from, and a placer for each that makes sense for a graph on a cluster."""
+    cluster = problem.cluster
     if len(accelerators(cluster)) == 1:
         return [("single device", "single_device"), ("accumulated gradients", "data_parallel")]
     kinds = {replace(cluster.devices[device], name="") for device in accelerators(cluster)}
@@ -85,6 +87,7 @@ def usual_plans(cluster: Cluster) -> list[tuple[str, str]]:
         *at_once.items(),
         ("data parallel, accumulated", "data_parallel"),
         ("FSDP", "fsdp"),
+        *offered_degrees(problem).items(),
         ("GPipe", "gpipe"),
         ("GPipe, recomputed", "gpipe:recompute=true"),
         ("1F1B", "gpipe:order=early_backward_a"),

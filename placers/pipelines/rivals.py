@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from envs.pipelines.pipeline import ONE_F_ONE_B
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.pipelines.contest import Contest, Contestant
+from placers.splits.offered import TENSOR_PARALLEL, offered_degrees
 
 RIVALS = (  # specs; those that end in "=" take micro-batches
     "data_parallel",
@@ -83,3 +85,8 @@ class Rival:
             return
         if found is not None:
             del contest.entries[max(entry, found, key=lambda one: one.merit).who]
+
+
+def of_degrees(problem: Problem) -> list[Rival]:
+    """Sequence, context and expert parallelism, where a problem may have them."""
+    return [Rival(spec) for kind, spec in offered_degrees(problem).items() if kind != TENSOR_PARALLEL]

@@ -14,7 +14,7 @@ divided, nor is anything else. A weight that `autocast` casts is divided before 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from graphs.descriptions.descriptions import descriptions_of, read_by_loss
@@ -28,6 +28,14 @@ from placers.splits.split_graph import NONE
 def columns_and_rows(graph: OpGraph, count: int) -> tuple[str, ...]:
     """(ops,) the index that each op divides into `count` parts, or ""; gradients and updates as their forward ops."""
     return mirrored(graph, _Forward(graph, count).found(), count)
+
+
+def most_columns_and_rows(graph: OpGraph, counts: Iterable[int]) -> tuple[int, tuple[str, ...]]:
+    """Into which of several numbers of parts most FLOPs are divided, the largest of equal ones, and how; 1 of none."""
+    found = {count: columns_and_rows(graph, count) for count in counts}
+    flops = {count: float(graph.flops[[bool(index) for index in by]].sum()) for count, by in found.items()}
+    best = max(found, key=lambda count: (flops[count], count), default=1)
+    return best, found.get(best, (NONE,) * len(graph))
 
 
 def mirrored(graph: OpGraph, forward: Mapping[int, str], count: int) -> tuple[str, ...]:

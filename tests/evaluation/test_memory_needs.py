@@ -116,7 +116,7 @@ def test_json_has_every_device_and_no_infinity() -> None:
 
 @pytest.mark.parametrize("cluster", ["rtx3090_rtx3060", "home_fleet", "mixed:rtx4090", "cpu_gpu:gpus=1", "p100x4"])
 def test_every_usual_plan_is_a_placer_and_makes_sense_on_the_cluster(cluster: str) -> None:
-    usual = usual_plans(load_cluster(cluster))
+    usual = usual_plans(Pipeline(2, 3).problem(load_cluster(cluster)))
     assert len({kind for kind, _ in usual}) == len(usual)
     for _, spec in usual:
         by_name.check("placers", spec)

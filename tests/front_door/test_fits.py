@@ -26,7 +26,7 @@ def test_every_kind_of_plan_is_shown_and_the_exit_code_says_whether_one_fits(
     assert code == 0
     assert plans.keys() == {
         "single device", "human expert", "data parallel", "data parallel, equal shares", "data parallel, accumulated",
-        "FSDP", "GPipe", "GPipe, recomputed", "1F1B", "1F1B, recomputed",
+        "FSDP", "tensor parallel", "sequence parallel", "GPipe", "GPipe, recomputed", "1F1B", "1F1B, recomputed",
     }  # fmt: skip
     assert all(plan["fits"] for plan in plans.values())
     held = {kind: sum(device["activations"] for device in plan["devices"]) for kind, plan in plans.items()}
@@ -52,7 +52,7 @@ def test_where_nothing_fits_it_ends_with_3_and_says_what_is_missing(
     """)
     code, out, err = call(capsys, GRAPH, "--cluster", str(small))
     assert code == 3
-    assert out.count("too little on gpu:") == 9
+    assert out.count("too little on gpu:") == 11
     assert "none of these plans fits" in err
     assert "least is lacking with" in err
 

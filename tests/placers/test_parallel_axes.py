@@ -16,7 +16,9 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.parallel import Parallel
+from placers.planner import Planner
 from placers.splits.experts import along_experts
+from placers.splits.offered import offered_degrees
 from placers.splits.sequences import along_sequence
 from tests.drawn import examples
 from tests.envs.expansion.divided_graphs import ITEM
@@ -236,3 +238,28 @@ def test_a_plan_by_its_degrees_takes_what_the_oracle_says(placer: Parallel) -> N
     timeline = laid.simulator().timeline(laid.placement)
     check_times(timeline, expected)
     assert timeline.peak_bytes.tolist() == expected.peak_bytes
+
+
+# ---- offered ---------------------------------------------------------------------------------------------------------
+
+
+def test_degrees_are_offered_where_they_can_be() -> None:
+    """A sequence is divided where samples are too few; of 4 experts 8 devices cannot have one each."""
+    kinds = {
+        "two heads": (captured(TRANSFORMER.replace("heads=4", "heads=2"), "p100x4"), "parallel:tp=2,sequence=true"),
+        "few samples": (captured(TRANSFORMER.replace("batch=8", "batch=2"), "p100x4"), "parallel:cp=2"),
+        "experts": (Problem(mixture(), toy_cluster(8)), "parallel:ep=4"),
+    }
+    for problem, spec in kinds.values():
+        offered = offered_degrees(problem)
+        assert spec in offered.values()
+        for each in offered.values():
+            assert simulate(problem, by_name.build("placers", each).place(problem).plan).step_seconds > 0
+    assert offered_degrees(Problem(load_graph("resnet:layers=26,image=32,batch=4"), servers(4))) == {}
+    assert offered_degrees(Pipeline(3).problem(servers(4))) == {}
+
+
+def test_the_planner_compares_experts_that_are_divided() -> None:
+    problem = Problem(mixture(), toy_cluster(4))
+    notes = " ".join(Planner(policy="", whole_plans="").place(problem, budget=24).notes)
+    assert "parallel:ep=4" in notes
