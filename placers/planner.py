@@ -45,6 +45,7 @@ from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import IN_LESS_MEMORY, IN_MORE_MEMORY, V_SHAPED, Proposer
 from placers.pipelines.refinement import finer, refined, refined_by_stages
 from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees
+from placers.pipelines.room import ROOM, check_room, said_of_room, with_room
 from placers.pipelines.size import copies_of
 from placers.split_search import SplitSearch
 from placers.splits.stage_splits import SearchedSplits
@@ -97,12 +98,14 @@ class Planner(Named):
     """A placer whose pipelines join what the formula proposes, such as "whole_plans"; empty for none."""
     placements: int = 0
     """Simulations of the search for an op placement, in addition to the budget; 0 for a share of the budget."""
+    room: float = ROOM
+    """Of each device's memory, left free for what is kept of requests, such as KV caches, where a plan is for these."""
 
     def __post_init__(self) -> None:
-        if self.layers < 1:
-            raise InputError(f"planner: layers is {self.layers}; expected at least 1")
-        if self.placements < 0:
-            raise InputError(f"planner: placements is {self.placements}; expected at least 0")
+        for knob, least in (("layers", 1), ("placements", 0)):
+            if getattr(self, knob) < least:
+                raise InputError(f"planner: {knob} is {getattr(self, knob)}; expected at least {least}")
+        check_room(self.room)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best plan in at most `budget` simulations, at whatever grain, or until Ctrl-C.
@@ -115,8 +118,7 @@ class Planner(Named):
         with spending(budget + (self.placements if budget else 0), "planning") as spent:
             planning = _Planning(self, problem, seed, spent)
             planning.run()
-            stopped = spent.stopped
-        return planning.result(stopped=stopped)
+            return planning.result(stopped=spent.stopped)
 
     def rivals(self) -> list[Rival]:
         """The planners whose plans are compared."""
@@ -133,11 +135,12 @@ build = Planner
 class _Planning:
     """The planning of one problem."""
 
-    def __init__(self, planner: Planner, problem: Problem, seed: int, spent: Spent) -> None:
+    def __init__(self, planner: Planner, given: Problem, seed: int, spent: Spent) -> None:
+        problem = with_room(given, planner.room)
         self._planner, self._problem, self._seed, self._spent = planner, problem, seed, spent
         self._contest = Contest(problem, spent)
         self._reason = why_placements_only(problem)
-        self._notes = list[str]()
+        self._notes = [said_of_room(planner.room)] if problem is not given else []
         self._first: Plan | None = None  # without any simulation
         self._micro_batches = 0  # of the pipeline that is proposed first
         self._chosen: LayerPipeline | None = None  # the best that was simulated op by op
@@ -159,8 +162,7 @@ class _Planning:
         self._simulated(proposals[0].pipeline)
         undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
         splitting = [] if undivided else self._planner.splitting_rivals()
-        degrees = of_degrees(self._problem) if splitting else []
-        self._compare([*rivals, *splitting, *degrees, *map(Rival, SHARDED)])
+        self._compare([*rivals, *splitting, *(of_degrees(self._problem) if splitting else ()), *map(Rival, SHARDED)])
         self._search_placement(0 if placements else int(self._share_of_placements() * self._spent.left))
         self._search_splits()
         learned = proposed_by(self._planner.whole_plans, self._problem, self._layers, LEARNED, self._seed)
@@ -170,9 +172,8 @@ class _Planning:
         """The best plan, and how it was found."""
         best, planner = self._contest.best, self._planner
         if stopped:
-            self._notes.append(
-                f"planner: stopped by Ctrl-C after {self._spent.simulations} of {self._spent.budget} simulations."
-            )
+            done = f"{self._spent.simulations} of {self._spent.budget} simulations"
+            self._notes.append(f"planner: stopped by Ctrl-C after {done}.")
         if best is None:
             plan = self._first or by_name.build("placers", "single_device").place(self._problem, budget=0).plan
             self._notes.append("planner: nothing was simulated; this is the best plan by formula.")

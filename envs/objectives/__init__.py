@@ -71,6 +71,14 @@ def is_static(problem: Problem) -> bool:
     return bool(getattr(problem.objective.built, "static", False))
 
 
+def has_requests(problem: Problem) -> bool:
+    """Whether a problem is a forward pass of requests, of which what devices keep while they are served is not known.
+
+    An objective says so of forward passes by `of_requests = True`.
+    """
+    return bool(getattr(problem.objective.built, "of_requests", False)) and not problem.graph.is_training
+
+
 def rate_of(spec: str) -> str:
     """The unit of an objective that is shown as one over its seconds, such as "samples/s"; "" for any other."""
     name = spec.partition(":")[0].replace("-", "_")

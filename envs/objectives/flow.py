@@ -65,6 +65,11 @@ class Flow:
     rates: str = ""
     """A file with the samples per second of devices by the number of layers that they hold; "" by the problem."""
 
+    @property
+    def of_requests(self) -> bool:
+        """Whether nothing says how fast a device is with what it keeps of requests."""
+        return not self.rates
+
     def evaluator(self, problem: Problem) -> Apart:
         """Of op placements. Raises InputError for a training step, an unknown batch, or a file without a device."""
         return Apart(problem, _flow_of(problem, self.rates))

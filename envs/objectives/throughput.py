@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements, Simulator, simulate
@@ -16,6 +17,8 @@ RATE = "samples/s"
 @dataclass(frozen=True)
 class Throughput:
     """The seconds of a step, divided by its samples. Needs a graph that says how many those are."""
+
+    of_requests: ClassVar[bool] = True
 
     def evaluator(self, problem: Problem) -> PerSample:
         """The simulator, per sample. Raises InputError for a graph that does not know its batch."""
