@@ -2,8 +2,8 @@
 
 Each process holds the parts of the weights that the plan's updates store there, and its part of the batch. The user's
 own forward pass then runs on DTensors, which find out by the rules of each operation how its output is divided, and
-move what they need. So weights, gradients, optimizer state and the batch are where the plan says; other tensors are
-where DTensor takes them, and so `collectives` need not be the plan's.
+move what they need. So weights, gradients, optimizer state, inputs and what modules return are where the plan says;
+other tensors are where DTensor takes them, and so `collectives` need not be the plan's.
 
 DTensor computes what the undivided model does: batch normalisation is over the whole batch, where replicas of a plan
 normalise their own part.
@@ -27,6 +27,7 @@ from envs.running.attention import attention_kernels
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import mark, read
 from envs.running.mean_losses import MeanLosses
+from envs.running.partitioned.module_outputs import ModuleOutputs
 from envs.running.partitioned.parts_of_dtensors import DTensorCollective, OnParts
 from envs.running.partitioned.tensor_placements import Placements, TensorPlacements
 from envs.running.phase_times import PHASES, by_phase
@@ -55,6 +56,7 @@ class PartitionedStep:
         self._said, self._mesh = said, DeviceMesh(self.device.type, torch.tensor(said.devices).reshape(said.mesh))
         self._whole: Placements = (Replicate(),) * len(said.mesh)
         self._mine = self._mesh.get_coordinate() is not None
+        self._outputs = ModuleOutputs(said)
         self._inputs = _by_leaf(program, said.inputs)
         self._buffers = {name: self._put(buffer, self._whole) for name, buffer in program.buffers.items()}
         self._weights = {name: self._put(weight, self._stored(name)) for name, weight in program.weights.items()}
@@ -110,7 +112,13 @@ class PartitionedStep:
     def _running(self, parts: OnParts) -> Iterator[None]:
         """Inside, the model runs on DTensors. What these cannot run is raised as an InputError."""
         attention = attention_kernels(self.program.builder, self.device)
-        with implicit_replication(), attention, parts, MeanLosses():
+        with (
+            implicit_replication(),
+            attention,
+            parts,
+            MeanLosses(),
+            self._outputs.redistributed(self.program.example.module),
+        ):
             try:
                 yield
             except InputError:

@@ -5,8 +5,9 @@
     y[n, o] = sum x[n, i] w[o, i]                                 w: (Replicate(), Shard(0))
     3 x 8 x 64 rows, by the 8 heads of query, key and value       w: (_StridedShard(0, split_factor=3),)
 
-Said are the parts of weights that the updates store and those that forward ops read, and of the inputs. A plan says
-more: what each op divides of other ops' outputs. DTensor decides that itself, by the rules of its operations.
+Said are the parts of weights that the updates store and those that forward ops read, of the inputs, and of what modules
+return (`module_outputs`). A plan says more: what each op divides of other ops' outputs. DTensor decides that itself, by
+the rules of its operations.
 """
 
 import math
@@ -62,7 +63,7 @@ class TensorPlacements:
         """By weight what forward ops read of it."""
         found: dict[str, tuple[int, Placements]] = {}
         for op, weight, access in self._uses(Phase.FORWARD):
-            placements = self._of_access(op, access, self.shapes.get(weight, ()), f"weight {weight!r}")
+            placements = self.of_access(op, access, self.shapes.get(weight, ()), f"weight {weight!r}")
             first, before = found.setdefault(weight, (op, placements))
             if before != placements:
                 names = self.problem.graph.names
@@ -77,7 +78,7 @@ class TensorPlacements:
         """By weight what its update writes, and so what devices have of it; of one that has none, what is read."""
         found = dict(self.read)
         for op, weight, access in self._uses(Phase.UPDATE):
-            found[weight] = self._of_access(op, access, self.shapes.get(weight, ()), f"weight {weight!r}")
+            found[weight] = self.of_access(op, access, self.shapes.get(weight, ()), f"weight {weight!r}")
         return found
 
     @cached_property
@@ -114,7 +115,7 @@ class TensorPlacements:
                 known += [(weight, None) for weight in uses.get(op if phase == Phase.FORWARD else graph.mirror[op], ())]
             yield from ((op, graph.weight_names[weight], access) for weight, access in known)
 
-    def _of_access(self, op: int, access: Access | None, shape: Shape, what: str) -> Placements:
+    def of_access(self, op: int, access: Access | None, shape: Shape, what: str) -> Placements:
         """The parts of a tensor that the shards of an op read, or write."""
         found: list[Placement] = [Replicate() for _ in self._axes]
         dimensions: dict[int, str] = {}  # of the tensor, by which index it is divided
@@ -158,16 +159,17 @@ class TensorPlacements:
         return where
 
     def _of_input(self, op: int, access: Access | None) -> Placements:
-        """The part of an input, of samples or of positions in a sequence, that the shards of an op read."""
-        found = list[Placement]()
-        split = self._split(op)
+        """The part of an input that the shards of an op read; all of it where parts that are no samples are unequal."""
+        found, described, split = list[Placement](), self._described[op], self._split(op)
         for index in split:
-            whole = access is None or not index or variable(index) not in access.index
-            found.append(Replicate() if whole or access is None else Shard(access.index.index(variable(index))))
+            if access is None or not index or variable(index) not in access.index:
+                found.append(Replicate())
+                continue
             parts = math.prod(self.mesh[axis] for axis, other in enumerate(split) if other == index)
-            if not whole and self._size(op, index) % parts:
-                what = "samples" if found[-1] == Shard(0) else "positions"
-                raise self._unsaid(op, f"divides {self._size(op, index)} {what} into {parts} unequal parts")
+            is_equal = self._size(op, index) % parts == 0
+            if not is_equal and described is not None and index == described.batch:
+                raise self._unsaid(op, f"divides {self._size(op, index)} samples into {parts} unequal parts")
+            found.append(Shard(access.index.index(variable(index))) if is_equal else Replicate())
         return tuple(found)
 
     @cached_property

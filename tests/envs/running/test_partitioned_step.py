@@ -1,5 +1,6 @@
 """Steps that DTensor divides over processes as plans say are those of the model itself."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +21,7 @@ from placers.data_parallel import build as data_parallel
 from placers.parallel import Parallel
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import build as tofu
+from tests.envs.placed_models.models import BATCH, LENGTH, WIDTH
 from tests.envs.running.partitioned_jobs import Arrays, Partitioned, Trained, example_of, losses, unplaced
 
 
@@ -83,9 +85,12 @@ def test_three_steps_of_adam_are_those_of_the_model_itself(
     assert any(len(set(devices)) > 1 for devices in plan.devices)
 
 
-def test_what_megatrons_perceptron_holds_and_sends_is_what_the_plan_says(workers: Workers) -> None:
-    problem, plan = planned("mlp", "v100x2", TensorParallel())
-    found, timeline = run(workers, "mlp", "v100x2", plan), simulate(problem, plan)
+@pytest.mark.parametrize(("name", "placer"), [("mlp", TensorParallel()), ("gpt", Parallel(cp=2))])
+def test_what_megatrons_perceptron_or_a_context_holds_and_sends_is_what_the_plan_says(
+    name: str, placer: Placer, workers: Workers
+) -> None:
+    problem, plan = planned(name, "v100x2", placer)
+    found, timeline = run(workers, name, "v100x2", plan), simulate(problem, plan)
     loss = 4  # bytes of an all-reduce of the parts of the last layer's loss, which a plan does not add up
     received, moved = np.full(2, float(loss)), timeline.transfers
     np.add.at(received, moved.destination, timeline.problem.graph.moved_bytes[moved.output])
@@ -94,6 +99,17 @@ def test_what_megatrons_perceptron_holds_and_sends_is_what_the_plan_says(workers
         inputs = timeline.given_bytes(grows=True)[device] + timeline.given_bytes(grows=False)[device]
         state = problem.bytes_per_weight_byte - 1  # but for the gradient
         assert found[device].held * state == timeline.held_bytes[device] - inputs
+
+
+def test_rows_of_a_sequence_are_added_up_by_reduce_scatters_and_gathered_for_columns(workers: Workers) -> None:
+    """Where shards do all else in whole it is by all-reduces: of the embedding, and twice in each of three blocks."""
+    of_word = 4 * BATCH * LENGTH * WIDTH / 2  # bytes of an activation that a device of two receives
+    counts = []
+    for placer in (Parallel(tp=2), Parallel(tp=2, sequence=True)):
+        _, plan = planned("gpt", "v100x2", placer)
+        sent = Counter((each.name, each.size) for each in run(workers, "gpt", "v100x2", plan)[0].collectives)
+        counts.append([sent["all_reduce", 2 * of_word], sent["reduce_scatter_tensor", of_word]])
+    assert counts == [[2 * 7, 0], [0, 2 * 7]]
 
 
 def test_what_dtensor_cannot_say_is_refused_in_every_process(workers: Workers) -> None:
