@@ -238,7 +238,12 @@ def run_somehow(draw: st.DrawFn) -> tuple[Problem, Plan]:
     problem, plan = draw(planned() | divided())
     if plan.is_placement:
         return problem, plan
-    runtime = draw(st.sampled_from(list(RUNTIMES.values())))
+    runtime, count = draw(st.sampled_from(list(RUNTIMES.values()))), len(problem.cluster)
     if draw(st.booleans()):
         runtime = replace(runtime, host=draw(st.none() | hosts(exact=False)))
-    return replace(problem, runtime=runtime), plan
+    slower = draw(st.lists(st.sampled_from((1.0, 2.0, 3.0)), min_size=count, max_size=count))
+    assert problem.op_seconds is not None
+    pass_seconds = draw(st.sampled_from((0.0, 1.0)))
+    devices = tuple(replace(device, pass_seconds=pass_seconds) for device in problem.cluster.devices)
+    cluster = replace(problem.cluster, devices=devices)
+    return replace(problem, cluster=cluster, runtime=runtime, op_seconds=problem.op_seconds * slower), plan
