@@ -8,11 +8,13 @@ a third of what it gives to weights pass 27% and 43% more requests than those th
 from dataclasses import replace
 
 from envs.objectives import has_requests
+from envs.simulation.held_memory import HeldMemory
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 ROOM = 1 / 3
-MOST_FILLED = 0.8  # of what is left in all devices, by the weights: if they take more, no room is left; ours
+FILLED = 0.95  # of what is left, by weights: the rest is for what passes through; ours
 
 
 def check_room(share: float) -> None:
@@ -24,18 +26,30 @@ def check_room(share: float) -> None:
 def with_room(problem: Problem, share: float) -> Problem:
     """The problem with so much less memory on each device, if it is of requests; or itself.
 
-    That it is, too, where each device has room for all weights, and where there is no room for them all.
+    That it is, too, where each device has room for all weights, and where there would be no room for them all.
     """
-    memory, weights = problem.cluster.memory_bytes * (1 - share), float(problem.weight_state_bytes.sum())
-    if not share or not has_requests(problem) or not memory.min() < weights <= MOST_FILLED * memory.sum():
+    memory, held = problem.cluster.memory_bytes * (1 - share), HeldMemory.of(problem).per_unit
+    if not share or not has_requests(problem) or memory.min() >= held.sum():
+        return problem
+    if not _can_hold(FILLED * memory, held[problem.units.order]):
         return problem
     devices = tuple(
-        replace(
-            device, memory_bytes=device.memory_bytes * (1 - share), reserved_bytes=device.reserved_bytes * (1 - share)
-        )
-        for device in problem.cluster.devices
+        replace(each, memory_bytes=each.memory_bytes * (1 - share), reserved_bytes=each.reserved_bytes * (1 - share))
+        for each in problem.cluster.devices
     )
     return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
+def _can_hold(memory: Floats, held: Floats) -> bool:
+    """Whether devices, (devices,) bytes, can hold units that follow one another, (units,): the roomiest the first."""
+    devices, left = sorted(memory.tolist()), 0.0
+    for size in held.tolist():
+        while size > left:
+            if not devices:
+                return False
+            left = devices.pop()
+        left -= size
+    return True
 
 
 def said_of_room(share: float) -> str:

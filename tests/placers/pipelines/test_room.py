@@ -55,6 +55,7 @@ def test_a_third_of_the_memory_is_left_free_for_requests(objective: str) -> None
     ("problem", "why"),
     [
         (serving(4.5), "all layers take what is there"),
+        (serving(5.9), "three layers have room on each device, and there are eight"),
         (serving(20.0), "each device has room for all"),
         (serving(7.5, "latency"), "requests do not follow one another"),
         (serving(7.5, "step-time"), "there are no requests"),
