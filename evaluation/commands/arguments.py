@@ -132,7 +132,7 @@ Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as v
 CacheAction: TypeAlias = Literal["show", "clear"]
 PlanChoice: TypeAlias = Literal["placement", "all"]  # what a plan may be, where no placer is named
 ExportFormat: TypeAlias = Literal[
-    "device_map", "torchtitan", "vllm", "megatron", "deepspeed", "llama_cpp", "schedule_csv", "chakra"
+    "device_map", "vllm", "llama_cpp", "torchtitan", "megatron", "deepspeed", "fsdp", "schedule_csv", "chakra"
 ]  # fmt: skip
 
 AUTO: Literal["auto"] = "auto"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from evaluation.exports.exported_plan import ExportedPlan
 
-WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
+WITHOUT_MODEL = ("fsdp", "schedule_csv", "chakra")  # formats that take a plan as it is
 
 
 @switched(CACHE, CODE)
@@ -39,17 +39,18 @@ def export(
     out: PathLike | None = None,
     **options: Unpack[ProblemOptions],
 ) -> ExportedPlan:
-    """Write a plan as other programs take it, rounded to whole modules, and say what rounding costs.
+    """Write a plan as other programs take it, rounded to what these can say, and say what rounding costs.
 
     Args:
         model: the model that the plan is for, `file.py:callable` or a family spec, or a graph file that `capture`
             wrote, which names the modules that compute something.
-        plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
-        to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
-            VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; `deepspeed`, the parts of its PipelineModule; or
-            `llama_cpp`, its --n-gpu-layers, --tensor-split and -ot. All but `device_map` take layers in a row.
-            `schedule_csv` is the order of a pipeline's passes, for torch.distributed.pipelining and torchtitan;
-            `chakra`, execution traces of the simulated step, for simulators of networks.
+        plan: a plan file, as `place --out` writes it.
+        to: `device_map`, for accelerate and transformers; `vllm`, its VLLM_PP_LAYER_PARTITION; `llama_cpp`, its
+            --n-gpu-layers, --tensor-split and -ot. Programs for training are told degrees of parallelism, stages, batch
+            and recomputation: `torchtitan`, in lines of Python; `megatron`, in flags; `deepspeed`, in its JSON. `fsdp`
+            is which modules PyTorch's fully_shard wraps; `schedule_csv`, the order of a pipeline's passes, for
+            torch.distributed.pipelining and torchtitan; `chakra`, execution traces of the simulated step, for
+            simulators of networks.
         cluster: a cluster file or a preset, as `place` takes it.
         out: the file to write; without it the text is only shown. Of `chakra` what the names of its files begin with,
             which end in .0.et, .1.et, and so on: one for each device.

@@ -46,17 +46,8 @@ class ModuleKeys:
     def of(cls, problem: Problem, plan: Plan, model: nn.Module) -> ModuleKeys:
         """Round a plan to modules.
 
-        Raises InputError for a plan that divides ops, or whose replicas take turns, and for a graph that does not know
-        its calls.
+        Raises InputError for a graph that does not know its calls.
         """
-        if plan.split or plan.mesh or (plan.schedule.sharing == "turns" and _most_devices(plan) > 1):
-            raise InputError(
-                "export takes no plan that divides ops, or whose replicas take micro-batches in turns; give it another"
-            )
-        if plan.schedule.shares:
-            raise InputError("export takes no plan whose replicas have unequal shares of the batch; give it another")
-        if plan.schedule.zero:
-            raise InputError("export takes no plan whose replicas hold weights in parts (ZeRO); give it another")
         graph = untied(problem.graph)
         problem, modules = replace(problem, graph=graph), WholeModules.of(graph, model)
         place, hosts = plan.placement, tuple((device,) for device in range(len(problem.cluster)))
@@ -77,11 +68,11 @@ class ModuleKeys:
         return np.array([self.hosts[place][0] for place in self.places.tolist()], np.int64)
 
     def check_one_device_each(self) -> None:
-        """Raise InputError for a plan with replicas."""
+        """Raise InputError for a plan with replicas, or shards."""
         if (several := _most_devices(self.plan)) > 1:
             raise InputError(
                 f"export takes plans with one device per op, and this plan places ops on {several} devices each; give "
-                "it another plan, or use `to='torchtitan'`, megatron or deepspeed"
+                "it another plan, or use `to='torchtitan'`, megatron, deepspeed or fsdp"
             )
 
     @property
@@ -165,15 +156,15 @@ class ModuleKeys:
         mirrored = graph.mirror >= 0
         place[mirrored] = place[graph.mirror[mirrored]]
         devices = tuple(hosts[each] for each in place.tolist())
-        if not self.is_pipeline:
-            return Plan(devices, self.plan.order, self.plan.schedule)
+        if not self.is_pipeline or (len(hosts) == 1 and not self.plan.schedule.stages):
+            return replace(self.plan, devices=devices)
         empty = sorted(set(range(len(hosts))) - set(places.tolist()))
         if empty:
             raise InputError(
                 f"rounded to whole modules, stage {empty[0]} of this plan has none: it has {len(hosts)} stages for "
                 f"{len(self.keys)} modules; give a plan with fewer, or one made with `groups='modules'`"
             )
-        return Plan(devices, self.plan.order, replace(self.plan.schedule, stages=tuple(place.tolist())))
+        return replace(self.plan, devices=devices, schedule=replace(self.plan.schedule, stages=tuple(place.tolist())))
 
 
 def _called(devices: Sequence[int], names: Sequence[str]) -> str:

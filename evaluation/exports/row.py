@@ -4,17 +4,22 @@
     piece 0                        piece 1       piece 2
 
 Of an op placement a piece is what a device has: as many layers as there, and those follow one another. Of a pipeline it
-is a stage, which may have no layers.
+is a stage, which may have no layers; or several that follow one another on a device and run as one, of which each is
+recomputed or not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from envs.pipelines.shapes import PipelineShape
+from envs.plans.plan import Plan
 from envs.plans.stages import Devices
+from evaluation.exports.degrees import joined_stages, recomputed_ops
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written
@@ -28,8 +33,9 @@ class LayerRow:
 
     keys: ModuleKeys
     layers: tuple[int, ...]  # which modules are the layers
-    piece: Ints  # (keys,) that each module is in
-    devices: Devices  # of each piece, several if it has replicas
+    place: Ints  # (keys,) that each module is in: a device, or a stage
+    hosts: Devices  # of each place
+    piece_of: tuple[int, ...]  # (places,)
 
     @classmethod
     def of(cls, keys: ModuleKeys, to: str, *, equal: bool = False) -> LayerRow:
@@ -44,10 +50,22 @@ class LayerRow:
             check_equal(keys, layers, to)
         where = keys.places[layers]
         used = list(range(len(keys.hosts))) if keys.is_pipeline else by_layers(where)
-        piece = np.zeros(len(keys.keys), np.int64)
-        piece[layers] = np.repeat(np.arange(len(used)), [int((where == place).sum()) for place in used])
-        piece[after(keys, layers)] = len(used) - 1
-        return cls(keys, tuple(layers), piece, tuple(keys.hosts[place] for place in used))
+        place = np.zeros(len(keys.keys), np.int64)
+        place[layers] = np.repeat(np.arange(len(used)), [int((where == each).sum()) for each in used])
+        place[after(keys, layers)] = len(used) - 1
+        hosts = tuple(keys.hosts[each] for each in used)
+        piece_of = joined_stages(keys.plan, hosts) if keys.is_pipeline else tuple(range(len(used)))
+        return cls(keys, tuple(layers), place, hosts, piece_of)
+
+    @property
+    def piece(self) -> Ints:
+        """(keys,) the piece that each module is in."""
+        return np.array(self.piece_of, np.int64)[self.place]
+
+    @property
+    def devices(self) -> Devices:
+        """Of each piece, several if it has replicas or shards."""
+        return tuple(dict(zip(self.piece_of, self.hosts, strict=True)).values())
 
     @property
     def counts(self) -> list[int]:
@@ -64,12 +82,8 @@ class LayerRow:
     def shape(self, to: str, *, several: bool = False, is_v: bool = False) -> PipelineShape:
         """On how many ranks the pieces go, one after the other, and over and over again if there may be `several` each.
 
-        With `is_v` they go back and forth, in the shape of a V. Raises InputError if they do not, and if they have
-        replicas, but not as many each.
+        With `is_v` they go back and forth, in the shape of a V. Raises InputError if they do not.
         """
-        if len({len(each) for each in self.devices}) > 1:
-            counts = ", ".join(str(len(each)) for each in self.devices)
-            raise InputError(f"{to} takes as many replicas of each stage, and those of this plan have {counts} devices")
         ranks = [*dict.fromkeys(self.devices)]
         shape = PipelineShape(len(ranks), len(self.devices), is_v)
         goes = [ranks[shape.rank_of(piece)] for piece in range(len(self.devices))] if several else ranks
@@ -80,9 +94,20 @@ class LayerRow:
             raise InputError(f"{to} takes {taken}, and this plan has its stages on {', '.join(names)}")
         return shape
 
-    def written(self, text: str) -> Written:
+    def written(self, text: str, notes: Sequence[str] = ()) -> Written:
         """The text with the plan that it says, and which device each rank is, unless that is its own number."""
-        return self.keys.written(text, self.piece, self.devices, self._ranks())
+        return self.keys.written(text, self.place, self.hosts, (*notes, *self._ranks()))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan with modules in these pieces. Raises InputError as `ModuleKeys.placed`."""
+        return self.keys.placed(self.place, self.hosts)
+
+    @cached_property
+    def recomputed(self) -> list[bool]:
+        """(layers,) whether each runs forward again for the backward pass."""
+        again = recomputed_ops(self.keys.problem, self.plan)
+        return [bool(again[self.keys.modules.of_op == layer].any()) for layer in self.layers]
 
     def _ranks(self) -> tuple[str, ...]:
         ranks = [*dict.fromkeys(self.devices)]

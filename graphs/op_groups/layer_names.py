@@ -43,6 +43,13 @@ def named_blocks(graph: OpGraph) -> Ints:
     return number[named]
 
 
+def block_names(graph: OpGraph) -> tuple[str, ...]:
+    """(blocks,) the module that is each block, such as "layers.3", as `unit_blocks` numbers them."""
+    named = named_layers(graph)
+    name_of = dict(zip(named.tolist(), map(".".join, _layer_keys(graph.names)), strict=True))
+    return tuple(name_of[layer] for layer in _blocks(graph, named).tolist() if layer >= 0)
+
+
 def op_layers(graph: OpGraph) -> Ints:
     """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names show no layers.
 

@@ -1,5 +1,7 @@
 """A model that is a row of equal layers, for tests of exports."""
 
+import json
+import re
 from dataclasses import replace
 
 import torch
@@ -48,3 +50,17 @@ def row_on_four(known: list[Problem] = []) -> Problem:  # noqa: B006 - captured 
         placed = placelab.place((Row(), (WORDS,)), cluster="p100x4", placer="single_device", groups=None)
         known.append(replace(placed.problem, runtime=IDEAL))  # which any cluster can have
     return known[0]
+
+
+def stages_in(to: str, text: str) -> str:
+    """Of what an export wrote, the part that says which layers are where; all of it for programs that take no more."""
+    if to == "megatron":
+        layout: str = re.findall("layout '(.*)'|$", text)[0]
+        return layout
+    if to == "torchtitan":
+        parts: str = re.findall("module_fqns_per_model_part = (.*)|$", text)[0]
+        return parts
+    if to == "deepspeed":
+        pipeline = json.loads(text).get("pipeline", {})
+        return json.dumps({key: pipeline[key] for key in ("parts", "layers") if key in pipeline})
+    return text

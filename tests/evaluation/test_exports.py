@@ -18,7 +18,7 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.commands.arguments import ExportFormat
 from evaluation.commands.exporting import WITHOUT_MODEL
-from evaluation.exports.formats import OF_MODULES, OF_PLANS, export_plan
+from evaluation.exports.formats import FORMATS, OF_PLANS, export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.capture.examples import example_of
 from graphs.files.load import load_graph
@@ -27,7 +27,7 @@ from graphs.op_groups.whole_modules import WholeModules, tie_modules
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.placed_models.models import Conv, gpt
-from tests.evaluation.row_model import WORDS, Residual, Row, row_on_four
+from tests.evaluation.row_model import WORDS, Residual, Row, row_on_four, stages_in
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,7 +137,7 @@ def test_a_plan_of_whole_modules_loses_nothing_and_most_of_the_time_decides() ->
         ("torchtitan", '[["words", "layers.0", "layers.1", "scale"], ["layers.2", "layers.3", "layers.4", "head"]]'),
     ):
         written = export_plan(problem, whole, model, to)
-        assert written.text == text
+        assert stages_in(to, written.text) == text
         assert written.plan.devices == whole.devices
 
 
@@ -150,8 +150,10 @@ def test_layers_of_all_pieces_are_all_layers(devices: list[int]) -> None:
     plan = keys.placed(np.array([devices[0], *devices, devices[-1], devices[0]]))
     counts = list(map(int, export_plan(problem, plan, model, "vllm").text.partition("=")[2].split(",")))
     assert sorted(counts) == sorted(devices.count(device) for device in set(devices))
-    assert export_plan(problem, plan, model, "megatron").text.count("t") == sum(counts) == 5
-    parts = json.loads(export_plan(problem, plan, model, "torchtitan").text)
+    if len(counts) == 1:
+        return
+    assert stages_in("megatron", export_plan(problem, plan, model, "megatron").text).count("t") == sum(counts) == 5
+    parts = json.loads(stages_in("torchtitan", export_plan(problem, plan, model, "torchtitan").text))
     assert sorted(name for part in parts for name in part) == sorted(keys.keys)
     assert [sum(name.startswith("layers.") for name in part) for part in parts] == counts
 
@@ -202,10 +204,10 @@ def test_code_of_a_model_that_reads_its_own_tensors_is_where_these_are() -> None
 
 
 def test_all_formats_are_offered_and_in_the_document() -> None:
-    assert get_args(ExportFormat) == (*OF_MODULES, *OF_PLANS)
+    assert get_args(ExportFormat) == FORMATS
     assert tuple(OF_PLANS) == WITHOUT_MODEL
-    document = (ROOT / "docs/running.md").read_text().partition("\n## Exports\n")[2]
-    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == [*OF_MODULES, *OF_PLANS]
+    document = (ROOT / "docs/running.md").read_text().partition("\n## Exports\n")[2].partition("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == [*FORMATS]
 
 
 def test_the_example_of_the_document_and_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.submission import SubmissionFolder
 from evaluation.benchmark.verification import verify
 from evaluation.comparing.simulated_plan import SimulatedPlan
-from evaluation.exports.formats import OF_MODULES, OF_PLANS, export_plan
+from evaluation.exports.formats import FORMATS, export_plan
 from evaluation.records.journal import Journal, plans
 from evaluation.records.run_files import load_evaluation
 from evaluation.tables.graph_summary import GraphSummary
@@ -226,7 +226,7 @@ def use_plan(path: Path) -> None:
 def use_export(path: Path) -> None:
     """Write it in all formats that take it, simulate what they say, and print it."""
     plan, refused = load_plan(path, row_problem()).plan, list[InputError]()
-    for to in (*OF_MODULES, *OF_PLANS):
+    for to in FORMATS:
         try:
             written = export_plan(row_problem(), plan, named_modules(row_problem().graph), to)
         except InputError as error:
@@ -235,7 +235,7 @@ def use_export(path: Path) -> None:
         check(SimulatedPlan.of(written.problem, written.plan))
         assert "inf" not in written.text
         assert "nan" not in written.text
-    if len(refused) == len(OF_MODULES) + len(OF_PLANS):
+    if len(refused) == len(FORMATS):
         raise refused[0]
 
 

@@ -1,6 +1,7 @@
 """Formats of exports, one in each file: its `write` says a plan in the words of another program.
 
-Most round it to modules, or to layers in a row, before. The others take a plan as it is, and need no model.
+Some place modules, or layers in a row, and a plan is rounded to them before. Programs for training are told degrees as
+well, and a plan is first made what they run of it. The others take a plan as it is, and need no model.
 """
 
 from collections.abc import Callable
@@ -8,27 +9,34 @@ from collections.abc import Callable
 from torch import nn
 
 from envs.plans.plan import Plan
+from evaluation.exports.degrees import check_equal_replicas
 from evaluation.exports.formats import (
     chakra,
     deepspeed,
     device_map,
+    fsdp,
     llama_cpp,
     megatron,
     schedule_csv,
     torchtitan,
     vllm,
-)  # fmt: skip
+)
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
 OF_MODULES: dict[str, Callable[[ModuleKeys], Written]] = {
-    "device_map": device_map.write, "torchtitan": torchtitan.write, "vllm": vllm.write, "megatron": megatron.write,
-    "deepspeed": deepspeed.write, "llama_cpp": llama_cpp.write,
+    "device_map": device_map.write, "vllm": vllm.write, "llama_cpp": llama_cpp.write,
+}  # fmt: skip
+OF_TRAINING: dict[str, Callable[[Problem, Plan, nn.Module], Written]] = {
+    "torchtitan": torchtitan.write, "megatron": megatron.write, "deepspeed": deepspeed.write,
 }  # fmt: skip
 OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {
-    "schedule_csv": schedule_csv.write, "chakra": chakra.write,
+    "fsdp": fsdp.write, "schedule_csv": schedule_csv.write, "chakra": chakra.write,
 }  # fmt: skip
+
+FORMATS = (*OF_MODULES, *OF_TRAINING, *OF_PLANS)
 
 
 def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) -> Written:
@@ -36,4 +44,11 @@ def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) 
     if to in OF_PLANS:
         return OF_PLANS[to](problem, plan)
     assert model is not None, to
+    if to in OF_TRAINING:
+        return OF_TRAINING[to](problem, plan, model)
+    check_equal_replicas(plan, to)
+    if plan.split or plan.mesh:
+        raise InputError(f"{to} takes no plan that divides ops; give it another")
+    if plan.schedule.zero:
+        raise InputError(f"{to} takes no plan whose replicas hold weights in parts (ZeRO); give it another")
     return OF_MODULES[to](ModuleKeys.of(problem, plan, model))

@@ -1,17 +1,97 @@
-"""For Megatron's --pipeline-model-parallel-layout: E is the embedding, t a layer, L the loss, | ends a stage.
+"""For Megatron-LM's command line: its flags of parallelism, batch and recomputation.
 
+Stages of unequal length are a layout: E is the embedding, t a layer, L the loss, | ends a stage, which may be empty.
 The stages of virtual pipeline ranks follow those of all ranks before: of 4 stages the third is on the first rank again,
-if --pipeline-model-parallel-size is 2. A stage may be empty. Source: PipelineParallelLayerLayout in
-megatron/core/transformer/pipeline_parallel_layer_layout.py of NVIDIA/Megatron-LM.
+if --pipeline-model-parallel-size is 2.
+
+Sources: megatron/training/arguments.py of NVIDIA/Megatron-LM at 000c4ac2, for the flags; PipelineParallelLayerLayout in
+megatron/core/transformer/pipeline_parallel_layer_layout.py of Megatron Core 0.16.1; _checkpointed_forward in its
+transformer_block.py, which by the method `block` recomputes the first layers of each stage.
 """
 
+from collections.abc import Iterator
+
+from torch import nn
+
+from envs.pipelines.shapes import PipelineShape
+from envs.plans.plan import Plan
+from evaluation.exports.as_run import PlanAsRun
+from evaluation.exports.degrees import PlanDegrees
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+
+FSDP = {2: "optim_grads", 3: "optim_grads_params"}  # by the stage of ZeRO; of 1 it is the distributed optimizer
 
 
-def write(keys: ModuleKeys) -> Written:
-    """`Ett|tttL`. Raises InputError for stages that do not go to one device after the other, over and over again."""
-    row = LayerRow.of(keys, "megatron", equal=True)
-    row.shape("megatron", several=True)
-    return row.written("E" + "|".join("t" * count for count in row.counts) + "L")
+def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
+    """A line for each flag, in an array of the shell: `torchrun ... pretrain_gpt.py "${PARALLEL_ARGS[@]}" ...`.
+
+    Raises InputError for stages that do not go to one device after the other, over and over again, and for layers that
+    are recomputed, but are not the first ones of each stage, as many of each.
+    """
+    run = PlanAsRun.of(problem, plan, "megatron")
+    row, degrees = LayerRow.of(ModuleKeys.of(run.problem, run.plan, model), "megatron", equal=True), run.degrees
+    shape = row.shape("megatron", several=True)
+    flags = [*_parallelism(degrees, shape, row.counts), *_batch(degrees), *_zero(degrees), *_recomputation(row)]
+    lines = "\n".join(f"    {flag}" for flag in flags)
+    processes = degrees.dp * degrees.cp * degrees.tp * shape.ranks
+    text = f"# of {processes} processes\nPARALLEL_ARGS=(\n{lines}\n)"
+    return row.written(text, (*run.notes, *degrees.unsaid))
+
+
+def _parallelism(degrees: PlanDegrees, shape: PipelineShape, counts: list[int]) -> Iterator[str]:
+    yield f"--tensor-model-parallel-size {degrees.tp}"
+    if degrees.sequence:
+        yield "--sequence-parallel"
+    if degrees.cp > 1:
+        yield f"--context-parallel-size {degrees.cp}"
+        yield "--cp-comm-type allgather"
+    if degrees.ep > 1:
+        yield f"--expert-model-parallel-size {degrees.ep}"
+    yield f"--pipeline-model-parallel-size {shape.ranks}"
+    if len(set(counts)) > 1:
+        yield f"--pipeline-model-parallel-layout 'E{'|'.join('t' * count for count in counts)}L'"
+    elif shape.stages > shape.ranks:
+        yield f"--num-layers-per-virtual-pipeline-stage {counts[0]}"
+
+
+def _batch(degrees: PlanDegrees) -> Iterator[str]:
+    if degrees.samples:
+        yield f"--micro-batch-size {degrees.samples_at_once}"
+        yield f"--global-batch-size {degrees.samples}"
+
+
+def _zero(degrees: PlanDegrees) -> Iterator[str]:
+    if degrees.zero:
+        yield "--use-distributed-optimizer"
+        if degrees.groups > 1:
+            yield f"--num-distributed-optimizer-instances {degrees.groups}"
+    if degrees.zero in FSDP:
+        yield "--use-megatron-fsdp"
+        yield f"--data-parallel-sharding-strategy {FSDP[degrees.zero]}"
+        yield "--no-gradient-accumulation-fusion"
+        yield "--ckpt-format fsdp_dtensor"
+
+
+def _recomputation(row: LayerRow) -> Iterator[str]:
+    if not any(row.recomputed):
+        return
+    yield "--recompute-granularity full"
+    if all(row.recomputed):
+        yield "--recompute-method uniform"
+        yield "--recompute-num-layers 1"
+        return
+    of_piece: list[list[bool]] = [[] for _ in row.counts]
+    for again, piece in zip(row.recomputed, row.piece[list(row.layers)].tolist(), strict=True):
+        of_piece[piece].append(again)
+    most = max(map(sum, of_piece))
+    if any(layers != [at < most for at in range(len(layers))] for layers in of_piece):
+        raise InputError(
+            "megatron recomputes as many of the first layers of each stage, and this plan has "
+            f"{', '.join(str(sum(layers)) for layers in of_piece)} in its stages, or others; give it another plan"
+        )
+    yield "--recompute-method block"
+    yield f"--recompute-num-layers {most}"
