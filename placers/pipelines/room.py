@@ -2,7 +2,7 @@
 
 The more requests a device has room for, the more it computes at a time, and the faster it is; how much faster, no graph
 of a forward pass says. Helix's profile of LLaMA-2 70B does, from A100 to T4 (Mei et al., ASPLOS 2025): plans that leave
-a third of what it gives to weights pass 27% and 43% more requests than those that fill it, on its 42 and 24 nodes.
+a third of what it gives to weights pass 31% and 43% more requests than those that fill it, on its 42 and 24 nodes.
 """
 
 from dataclasses import replace
