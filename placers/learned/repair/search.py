@@ -129,7 +129,7 @@ class RepairSearch(LocalSearch):
         over = progress(schedule, self.evaluations.simulations)
         for index, placement in enumerate(repaired):
             if self._key(placement) in self._tried:
-                repaired[index] = self._moves.propose(plan.placement, over)
+                repaired[index] = self._proposals.propose(plan.placement, over)
             self._tried.add(self._key(repaired[index]))
         return repaired
 
