@@ -90,7 +90,8 @@ def _in_order(
             f"{', '.join(names)}, and {degrees.micro_batches} micro-batches; give it another"
         )
     was = "which has none" if planned == AS_READY else f"which has {planned.name}"
-    notes.append(f"{to} runs passes in the order {order.name}, and not in that of the plan, {was}.")
+    name = f"{order.name} (1F1B)" if order == ONE_F_ONE_B else order.name
+    notes.append(f"{to} runs passes in the order {name}, and not in that of the plan, {was}.")
     return replace(plan, schedule=replace(plan.schedule, order=order))
 
 

@@ -44,7 +44,10 @@ class PlanDegrees:
         devices = Layout(problem, plan).stage_devices
         if len({len(each) for each in devices}) > 1:
             counts = ", ".join(str(len(each)) for each in devices)
-            raise InputError(f"{to} takes as many replicas of each stage, and those of this plan have {counts} devices")
+            raise InputError(
+                f"{to} takes as many replicas of each stage, and those of this plan have {counts} devices; give it "
+                "another plan"
+            )
         if plan.schedule.update == "micro_batch":
             raise InputError(
                 f"{to} updates weights once in a step, and this plan after each micro-batch; give it another"

@@ -48,4 +48,4 @@ class ExportedPlan(Shown):
             said += "rounding costs nothing."
         if not self.rounded.timeline.fits:
             said += f" It does not fit: {self.rounded.timeline.overflow()}."
-        return Group(Text(self.text), *map(Text, self.notes), Text(said))
+        return Group(Text(self.text, no_wrap=True, overflow="ignore"), *map(Text, self.notes), Text(said))

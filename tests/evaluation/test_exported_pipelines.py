@@ -86,6 +86,10 @@ def test_the_order_of_passes_is_written_as_it_is() -> None:
     written = export_plan(problem, plan, None, "schedule_csv")
     assert written.text == "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"
     assert (written.problem, written.plan) == (problem, plan)
+    replicas = tuple((each, each + 2) for each in (0, 1))
+    in_parts = replace(plan, devices=tuple(replicas[each[0] - 1] for each in plan.devices))
+    in_parts = replace(in_parts, schedule=replace(plan.schedule, zero=3))
+    assert export_plan(problem, in_parts, None, "schedule_csv").text == written.text
     with pytest.raises(InputError, match="schedule_csv takes pipelines, and this plan is a device for each op"):
         export_plan(problem, Plan.of(plan.placement), None, "schedule_csv")
     headless = whole([0, 0, 0, 0, 0, 0, 1, 0], (2, 1), "gpipe")

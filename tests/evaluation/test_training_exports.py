@@ -231,7 +231,7 @@ def test_an_order_of_passes_that_a_program_has_not_is_said_and_its_own_simulated
     for to in ("megatron", "deepspeed"):
         found = export_plan(problem, plan, model, to)
         assert found.notes == (
-            f"{to} runs passes in the order early_backward_a, and not in that of the plan, which has zb_h2.",
+            f"{to} runs passes in the order early_backward_a (1F1B), and not in that of the plan, which has zb_h2.",
         )
         assert found.plan == runs
         assert simulate(found.problem, found.plan).step_seconds != simulate(problem, plan).step_seconds

@@ -5,6 +5,8 @@ format "compute_only"), which sends and receives by itself. torchtitan puts stag
 pipeline_parallel_schedule, which is therefore one with as many stages on each.
 """
 
+from dataclasses import replace
+
 from envs.plans.plan import Plan
 from envs.running.pipelined.schedule_rows import schedule_rows
 from evaluation.exports.written import Written
@@ -24,5 +26,6 @@ def write(problem: Problem, plan: Plan) -> Written:
             "schedule_csv takes no plan whose replicas have unequal shares of the batch, which torchtitan divides "
             "equally; give it another"
         )
-    rows = schedule_rows(problem, plan).rows()
+    whole = replace(plan, schedule=replace(plan.schedule, zero=0, shard_group=0))  # which passes are the same
+    rows = schedule_rows(problem, whole).rows()
     return Written("\n".join(map(",".join, rows)), problem, plan)
