@@ -33,7 +33,7 @@ class Host:
     fetch: float = 0.0  # to get a micro-batch, before each forward pass of a process that waits
     in_order: bool = False  # one thread for all devices issues all ops in their order, that of autograd or not
     apart: float = 0.0  # by how much two such processes come apart to a collective; so do all for each doubling
-    placed: float = 0.0  # more for an op that a model calls which is run by a plan (`envs.placed_models`)
+    placed: float = 0.0  # more for an op that a model calls which is run by a plan that looks at it
     deferral: float = 0.0  # and more in either pass for one whose gradient of a weight is deferred
     name: str = field(default="", compare=False, repr=False)  # its name in `HOSTS`: a cluster may have measured it
 
@@ -97,9 +97,11 @@ class Collectives:
 # four sums. Of models that are run by a plan: on a processor where an op of calibration's small models takes 7 us, one
 # that is placed takes 5.8 more, and a deferred gradient, two nodes of Python's in place of one of PyTorch's, 19 in
 # either pass; these times 2.4, too: on the machine of `eager` (same file) calls of an earlier version, Python alone,
-# took 2.1 to 3.7 times as long as on that processor. `graphs` is of one thread that launches CUDA graphs of captured
-# ops (`envs.replay`), whose kernels cost what those of `compiled` do: each end of a message ends or begins a graph, so
-# that it costs a launch more, of 10 us; and a weight's gradient is copied out of the memory of graphs, for 5 us.
+# took 2.1 to 3.7 times as long as on that processor. To enter a module that runs whole takes as long there as three or
+# four of its calls would take, if they were seen (`graphs.transforms.module_calls.ENTERING`). `graphs` is of one thread
+# that launches CUDA graphs of captured ops (`envs.replay`), whose kernels cost what those of `compiled` do: each end of
+# a message ends or begins a graph, so that it costs a launch more, of 10 us; and a weight's gradient is copied out of
+# the memory of graphs, for 5 us.
 HOSTS = {
     host.name: host
     for host in (

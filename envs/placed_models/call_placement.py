@@ -19,6 +19,7 @@ from graphs.op_graph import Call, Ints, OpGraph, Phase
 from graphs.op_groups.grouping import untied
 from graphs.op_groups.whole_modules import check_calls
 from graphs.problem import Problem
+from graphs.transforms.module_calls import weight_owners
 
 LOSS = "loss"  # the kind of the op that turns a model's outputs into one number
 
@@ -40,7 +41,7 @@ class CallPlacement:
         devices = {call: device for call, device in zip(graph.calls, placement.tolist(), strict=True) if call}
         homes = {
             name: int(placement[op])
-            for name, op in zip(graph.weight_names, _owners(graph).tolist(), strict=True)
+            for name, op in zip(graph.weight_names, weight_owners(graph).tolist(), strict=True)
             if op >= 0
         }
         losses = [op for op, kind in enumerate(graph.kinds) if kind == LOSS and graph.mirror[op] < 0]
@@ -94,14 +95,3 @@ def _tied(graph: OpGraph, model: nn.Module) -> Ints:
     mirrored = np.flatnonzero(graph.mirror >= 0)
     tied = [np.array([*pairs, *producers.items()], np.int64), np.stack([mirrored, graph.mirror[mirrored]], axis=1)]
     return connected_components(np.concatenate(tied), len(graph))
-
-
-def _owners(graph: OpGraph) -> Ints:
-    """(weights,) the op that updates each weight, or else the first that reads it; -1 if none does."""
-    updating = set(graph.mirror[graph.phase == Phase.UPDATE].tolist())
-    owners = np.full(len(graph.weights), -1)
-    updated = np.zeros(len(graph.weights), np.bool_)
-    for op, weight in sorted(graph.weight_uses.tolist()):
-        if owners[weight] < 0 or (op in updating and not updated[weight]):
-            owners[weight], updated[weight] = op, op in updating
-    return owners

@@ -23,9 +23,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 
 from envs.placed_models.arguments import Guard
 from envs.placed_models.copies import CopyOf
+from envs.placed_models.module_parts import Parts
 from envs.placed_models.places import EVERYWHERE
 from graphs.op_graph import Call
 
@@ -72,6 +74,8 @@ class Decision:
     made: tuple[Made, ...] = ()
     shows: tuple[Decision, ...] = ()  # about the calls that made what its outputs are views of
     is_needed: bool = False  # whether what it made, or changed, was copied for another call
+    modules: dict[nn.Module, WholeModule] = field(default_factory=dict)  # that were called next, and can run whole
+    within: list[WholeModule] = field(default_factory=list)  # those it is part of which do not return what it makes
 
     def settle(self, made: Sequence[Made], moved: Iterable[int | str]) -> None:
         """Let the call be repeated as it was run."""
@@ -82,6 +86,8 @@ class Decision:
         """Let what the call makes be known in further passes, and what that shows."""
         if not self.is_needed:
             self.is_needed = True
+            for module in self.within:
+                module.runs = False
             for maker in self.shows:
                 maker.need()
 
@@ -98,6 +104,30 @@ class Decision:
                 made[each.call.module, each.call.function] += 1
             each = each.before
         return made
+
+
+class Returned(NamedTuple):
+    """What is known of a tensor that a module returns."""
+
+    position: int  # among those
+    place: int
+    of: CopyOf
+    call: Call | None
+    makers: tuple[Decision, ...]
+
+
+@dataclass(eq=False, slots=True)
+class WholeModule:
+    """What is known of a call of a module."""
+
+    end: Decision  # about its last call
+    place: int
+    guard: Guard  # of its arguments
+    parts: Parts
+    copied: tuple[int | str, ...]  # the arguments that are copied for it
+    changes: bool  # whether it changes tensors in place
+    returned: tuple[Returned, ...]
+    runs: bool = True  # whether it does run whole: nothing else that it makes is read on another device
 
 
 class Decisions:

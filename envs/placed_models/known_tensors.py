@@ -207,6 +207,12 @@ class KnownTensors:
         """Note of a tensor what made it."""
         self._keep(tensor, Known(made.place, made.of, made.call, view, (decision,)))
 
+    def note_returned(
+        self, tensor: Tensor, place: int, of: CopyOf, call: Call | None, makers: tuple[Decision, ...]
+    ) -> None:
+        """Note of a tensor what is known of it: a module returns it whose calls were not seen."""
+        self._keep(tensor, Known(place, of, call, None, makers))
+
     def note_change(self, changed: Tensor, decision: Decision) -> None:
         """Note that a tensor is now what a call has made of it."""
         known = self.of(changed)

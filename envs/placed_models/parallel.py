@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 from envs.costs.costs import costs_of
 from envs.placed_models.call_placement import CallPlacement
+from envs.placed_models.called_parts import UnknownCallWarning, add_hooks, passes
 from envs.placed_models.compilers import NotScriptedError, check_compiler, hide_from_compilers
 from envs.placed_models.copies import Copier, Copy
 from envs.placed_models.decisions import Decision, Decisions
@@ -33,24 +33,10 @@ from envs.replay.replayed_forward import ReplayedForward
 from graphs.capture.function_calls import ModulePath
 from graphs.foundation.errors import InputError, listed
 from graphs.foundation.torch_names import PARALLELIZE, check_names
-from graphs.op_graph import Call, OpGraph
+from graphs.op_graph import Call, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
 Model = TypeVar("Model", bound=nn.Module)
-
-
-class _Active(threading.local):
-    """The models that run in a thread, the innermost last."""
-
-    def __init__(self) -> None:
-        self.forwards: list[PlacedForward] = []
-
-
-_active = _Active()
-
-
-class UnknownCallWarning(UserWarning):
-    """A call of a model that its plan does not know."""
 
 
 def run_by_plan(
@@ -60,12 +46,13 @@ def run_by_plan(
     devices: Sequence[DeviceLike] | Mapping[str, DeviceLike],
     *,
     replayed: ReplayedForward | None = None,
+    whole_modules: bool = True,
 ) -> Model:
     """The model, from now on run by a plan whose calls are on one device each (`call_placement.on_calls`).
 
     The problem's runtime says whether gradients of weights are deferred, and whether copies between accelerators have
     side streams. Parameters and buffers are moved. Training steps are `replayed`, if that is given; it was made of the
-    same model.
+    same model. Modules on one device run whole, or each call of the model is seen (`envs.placed_models.whole_modules`).
     Raises InputError for devices that are not those of the plan, for a model that the problem's graph is not of, for
     one that is run by a plan already, and if PyTorch lacks what is needed.
     """
@@ -77,40 +64,16 @@ def run_by_plan(
     placement = CallPlacement.of(problem.graph, plan)
     _move(model, placement, places)
     hide_from_compilers(PlacedForward)
-    deferred = _deferred(problem) if len({*placement.devices.values()}) > 1 else frozenset[Call]()
+    waiting = _deferred(problem) if len({*placement.devices.values()}) > 1 else np.zeros(0, np.int64)
+    deferred = frozenset(call for op in waiting.tolist() if (call := problem.graph.calls[op]) is not None)
     side = SideStreams(places.devices) if problem.runtime.copies == "side" else None
     forward = model.forward = PlacedForward(model, placement, Copier(places, side), deferred)
-    said = set[str]()
-    for path, part in model.named_modules():
-        if path and any(f"{call.module}.".startswith(f"{path}.") for call in placement.devices):
-            part.register_forward_pre_hook(CalledAlone(path, said))
+    seen = waiting if whole_modules else np.flatnonzero(problem.graph.phase == Phase.FORWARD)
+    add_hooks(model, problem.graph, plan.placement, seen)
     if replayed is not None:
         replayed.begin(model, placement.homes, forward.copier)
         forward.replayed = replayed
     return model
-
-
-class CalledAlone:
-    """A hook on a part of a model that is run by a plan: it warns, once, if a part is called without the model."""
-
-    runs_by_plan = True  # by which a replayed step, which calls no hooks, knows it
-
-    def __init__(self, path: str, said: set[str]) -> None:
-        """`said` is that of all parts: the paths of those that a warning has named."""
-        self._path, self._said = path, said
-
-    def __call__(self, part: nn.Module, _: object) -> None:
-        """What PyTorch calls before it runs the part."""
-        if self._said or _active.forwards:
-            return
-        self._said.add(self._path)
-        warnings.warn(
-            f"{self._path!r}, a {type(part).__name__}, is called without the model that was given to parallelize, so "
-            "that the plan does not run it: it runs where its inputs and weights are; call the model, or plan this "
-            "part and give that to parallelize",
-            UnknownCallWarning,
-            stacklevel=5,
-        )
 
 
 @contextmanager
@@ -147,7 +110,7 @@ class PlacedForward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns. Raises InputError within `torch.export`, or `torch.compile` with `fullgraph=True`."""
         check_compiler()
-        if self in _active.forwards and self._is_seen():  # the model calls itself
+        if self in passes.models and self._is_seen():  # the model calls itself
             return self._forward(*args, **kwargs)
         if self.replayed is not None and self.replayed.runs():
             return self.replayed(args, kwargs)
@@ -160,6 +123,9 @@ class PlacedForward:
 
     def _is_seen(self) -> bool:
         """Whether the plan runs what is called; not within a call: of autograd that computes the model again."""
+        calls = passes.calls[-1]
+        if calls is None or calls.modules.is_left:
+            return True
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         return any(isinstance(mode, PlacedCalls) for mode in modes)
 
@@ -200,16 +166,31 @@ class PlacedForward:
         calls = PlacedCalls(path, self._placement, self.copier, self._homes, decisions, start(), self._deferred)
 
         def resume() -> Resume:
+            if calls.modules.is_left:
+                return self._unseen
             here, last = path(), calls.last
             return lambda: self._running(here, partial(decisions.start_again, here, last))
 
-        _active.forwards.append(self)
         try:
-            with remembered_regions(resume, self.copier.places.devices), calls:
+            with self._known(calls), remembered_regions(resume, self.copier.places.devices), calls:
                 yield calls
         finally:
             self.copier.settle_all()
-            _active.forwards.pop()
+
+    def _unseen(self) -> AbstractContextManager[None]:
+        """Inside, a part of the model that runs whole is computed again."""
+        return self._known(None)
+
+    @contextmanager
+    def _known(self, calls: PlacedCalls | None) -> Iterator[None]:
+        """Inside, parts of the model know that it runs."""
+        passes.models.append(self)
+        passes.calls.append(calls)
+        try:
+            yield
+        finally:
+            passes.calls.pop()
+            passes.models.pop()
 
     def _name(self, unknown: Mapping[Call, int]) -> None:
         """Warn of unknown calls, each once."""
@@ -227,12 +208,10 @@ class PlacedForward:
         )
 
 
-def _deferred(problem: Problem) -> frozenset[Call]:
-    """The calls whose gradients of weights wait, as they do where the problem's plans are simulated."""
-    graph = problem.graph
+def _deferred(problem: Problem) -> Ints:
+    """The ops whose gradients of weights wait, as they do where the problem's plans are simulated."""
     timed = replace(problem, op_seconds=costs_of(problem).op_seconds)
-    calls = (graph.calls[op] for op in graph.mirror[np.flatnonzero(timed.deferred)].tolist())
-    return frozenset(call for call in calls if call is not None)
+    return problem.graph.mirror[np.flatnonzero(timed.deferred)]
 
 
 def _check_model(model: nn.Module, graph: OpGraph) -> None:

@@ -36,13 +36,14 @@ from torch.utils._pytree import tree_map_only
 from envs.placed_models.arguments import Given, guard_of, tensors_of
 from envs.placed_models.call_placement import CallPlacement
 from envs.placed_models.copies import Copier, CopyOf
-from envs.placed_models.decisions import Decision, Decisions, Made
+from envs.placed_models.decisions import Decision, Decisions, Made, WholeModule
 from envs.placed_models.in_place import changed_argument
 from envs.placed_models.known_tensors import Brought, KnownTensors, View, memory_of, version_of
 from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.recomputation import drawing_by_others
 from envs.placed_models.weight_gradients import deferred
 from envs.placed_models.weight_homes import WeightHomes
+from envs.placed_models.whole_modules import ModuleCalls
 from graphs.capture.function_calls import FunctionCalls
 from graphs.op_graph import Call
 
@@ -55,8 +56,8 @@ _MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 _OF_THE_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
 
 
-# Decisions about calls that were repeated without a note, what these returned, and what they changed.
-_LeftOut = list[tuple[Decision, "ref[Tensor] | list[ref[Tensor]]", "ref[Tensor] | None"]]
+# Decisions about calls that were repeated without a note, or modules, what these returned, and what calls changed.
+_LeftOut = list[tuple[Decision | WholeModule, "ref[Tensor] | list[ref[Tensor]]", "ref[Tensor] | None"]]
 
 
 class PlacedCalls(FunctionCalls):
@@ -79,8 +80,13 @@ class PlacedCalls(FunctionCalls):
         self._of_function: int | None = None  # the place of the autograd function that runs, if all of it has one
         self._tensors = KnownTensors(homes, copier)
         self._decisions, self.last = decisions, start  # about the last call so far
-        self._repeats = True  # the calls are those of a pass before; otherwise all is noted
+        self.repeats = True  # the calls are those of a pass before; otherwise all is noted
         self._left_out: _LeftOut = []
+        self.modules = ModuleCalls(self._tensors, copier)
+
+    def __exit__(self, *raised: object) -> None:
+        self.modules.end(self)
+        super().__exit__(*raised)
 
     # ---- a call ----------------------------------------------------------------------------------------------
 
@@ -107,9 +113,9 @@ class PlacedCalls(FunctionCalls):
     def _next(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
         """The decision about the next call, which is new unless the same calls have been made before."""
         guard, last = guard_of(args, kwargs), self.last
-        if self._repeats:
+        if self.repeats:
             for each in last.after:
-                is_same = each.function == function and each.guard == guard
+                is_same = (each.function is function or each.function == function) and each.guard == guard
                 if is_same and (each.options is None or each.options == _options(function, args, kwargs)):
                     self.last = each
                     return each
@@ -143,6 +149,7 @@ class PlacedCalls(FunctionCalls):
             args, kwargs = given
             out, copied, is_repeated = function(*args, **kwargs), [], False
         if copied:
+            self.modules.note_brought(copied)
             self._tensors.write_back(copied, decision.place)
         if changed is not None:
             self._tensors.note_write(changed)
@@ -304,18 +311,26 @@ class PlacedCalls(FunctionCalls):
         elif decision.made or changed is not None:
             self._left_out.append((decision, _references(out), None if changed is None else ref(changed)))
 
+    def leave_out(self, whole: WholeModule, returned: Any) -> None:
+        """Note of what a module returns only if it will be of use."""
+        if whole.returned:
+            self._left_out.append((whole, _references(returned), None))
+
     def _note_left_out(self) -> None:
         """Note what was left out, of tensors that are still there: from here on the calls are others than before."""
         for decision, tensors, changed in self._left_out:
-            tensor = _alive(changed)
+            returned, tensor = tensors if isinstance(tensors, list) else [tensors], _alive(changed)
+            if isinstance(decision, WholeModule):
+                self.modules.note(decision, [_alive(each) for each in returned])
+                continue
             if tensor is not None:
                 self._tensors.note_change(tensor, decision)
-            for made, each in decision.of_made(tensors if isinstance(tensors, list) else [tensors]):
+            for made, each in decision.of_made(returned):
                 tensor = _alive(each)
                 if tensor is not None and tensor not in self._tensors:
                     self._tensors.note(made, tensor, decision)
         self.made.update(self.last.made_before)
-        self._repeats, self._left_out = False, []
+        self.repeats, self._left_out = False, []
 
     # ---- the end ---------------------------------------------------------------------------------------------
 

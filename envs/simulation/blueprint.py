@@ -12,6 +12,7 @@ from graphs.algorithms.order import ready_first
 from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.transforms.autograd_step import AutogradNodes
+from graphs.transforms.module_calls import ENTERING, ModuleCalls
 
 Indices = NDArray[np.uint32]  # unsigned: compiled code need not check whether they count from the end
 Index = int | np.uint32  # one of them; numba compiles a function once for each of the two that it is called with
@@ -43,6 +44,7 @@ ISSUE = np.dtype(
         ("node", np.uint32),  # the first op of those that autograd issues together with it
         ("size", np.uint32),  # of such a first op, how many they are: in the order of issue they follow each other
         ("awaits", np.uint32),  # of such a first op, edges to them from other ops of the same turn
+        ("module", np.uint32),  # the call of a module in which it is called; NONE of what no plan makes longer
     ],
     align=True,
 )
@@ -60,6 +62,16 @@ INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32), ("producer", np.ui
 # `edges`, what it carries, and the op that it comes from
 CARRIER = np.dtype([("edge", np.uint32), ("producer", np.uint32), ("output", np.uint32)])  # a data edge: its position
 # in `edges`, the op that it comes from, and what it carries if it is no part of a sum
+MODULE = np.dtype(
+    [
+        ("outer", np.uint32),  # the call of a module that it is part of, which comes before
+        ("first", np.uint32),  # its first op that takes time
+        ("looks", np.uint32),  # how many calls that are seen take as long as to enter it
+        ("is_seen", np.bool_),  # wherever it runs
+    ],
+    align=True,
+)
+NEED = np.dtype([("module", np.uint32), ("op", np.uint32)])  # a call of a module, and what it has on its device
 LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
 SERVER = np.dtype(
     [
@@ -92,6 +104,9 @@ class Blueprint(NamedTuple):
     messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     issue: Records  # (ops,) with a host
+    placed: float  # seconds of a thread for each call of a model that is seen
+    modules: Records  # (calls of modules,) of a model that is run by a plan; none if that takes a thread no longer
+    needs: Records  # (needs,)
     sources: Indices  # (ops without in-edges,)
     op_seconds: Floats  # (ops, devices)
     outputs: Records  # (outputs,)
@@ -164,7 +179,7 @@ class Blueprint(NamedTuple):
             in_order, host is not None and host.per_device,
             host is not None and host.per_device and host.waits, 0.0 if host is None else host.fetch, streams,
             problem.runtime.graphs, bool((servers["per_message"] + servers["per_byte"]).any()) and not streams,
-            ops, issue, np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
+            ops, issue, *_modules(problem, issue, op_seconds), np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
             np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,
             servers, free if has_free else NONE, len(servers) - sides if sides else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
@@ -231,9 +246,12 @@ def _issue(problem: Problem, priority: Floats) -> Records:
         awaits = (issue["turn"][source] == issue["turn"][reader]) & (node[source] != node[reader])
         issue["awaits"] = np.bincount(node[reader[awaits]], minlength=len(graph))
         issue["op"] = host.seconds(graph.phase)
-        if problem.runtime.streams and not problem.runtime.plain:
-            issue["op"][_is_called(graph)] += host.placed
         issue["message"] = host.collective if host.per_device or host.in_order else issue["op"]
+        issue["module"] = NONE
+        if problem.runtime.streams and not problem.runtime.plain and host.placed > 0:
+            called = _is_called(graph)
+            issue["message"][called] += 0.0 if host.in_order else host.placed
+            issue["module"][called] = np.maximum(ModuleCalls.of(graph).of_op[called], 0)
         if problem.nodes is not None:
             waits = np.flatnonzero(problem.nodes.deferred)
             for ops in (waits, graph.mirror[waits][graph.mirror[waits] >= 0]):
@@ -242,6 +260,26 @@ def _issue(problem: Problem, priority: Floats) -> Records:
             issue["collectives"] = collectives.launches * host.collective
             issue["is_step"] = collectives.steps
     return issue
+
+
+def _modules(problem: Problem, issue: Records, op_seconds: Floats) -> tuple[float, Records, Records]:
+    """What a call takes longer that is seen, the calls of modules, and what these need in one place."""
+    is_longer = len(issue) > 0 and bool((issue["module"] != NONE).any())
+    calls, graph = ModuleCalls.of(problem.graph), problem.graph
+    modules = np.zeros(len(calls.outer) if is_longer else 0, MODULE)
+    if not is_longer or problem.issuer is None:
+        return 0.0, modules, np.zeros(0, NEED)
+    modules["outer"], modules["looks"] = calls.outer, ENTERING * calls.times
+    modules["first"] = calls.first(op_seconds.max(axis=1) > 0)
+    is_seen = np.arange(len(modules)) == 0
+    if problem.nodes is not None:
+        is_seen[calls.of_op[graph.mirror[problem.nodes.deferred & (graph.mirror >= 0)]]] = True
+    modules["is_seen"] = is_seen
+    ops = np.flatnonzero(calls.of_op >= 0)
+    needs = np.concatenate([np.column_stack([calls.of_op[ops], ops]), calls.reads])
+    found = np.zeros(len(needs), NEED)
+    found["module"], found["op"] = needs.T
+    return problem.issuer.placed, modules, found
 
 
 def _is_called(graph: OpGraph) -> Bools:

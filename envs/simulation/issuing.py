@@ -18,8 +18,9 @@ Each thread issues the ops of least priority first, in other plans as soon as al
 of equal ones the first in topological order. A node is an op, or several that autograd issues together
 (`graphs.transforms.autograd_step`); it has been issued when its copies have been. Devices and channels take first what
 was issued first. An op that takes time takes its thread what the `Host` says of its phase; what takes no time costs
-none. What a model calls that is run by a plan takes it `Host.placed` more, and a call whose gradient of a weight is
-deferred `Host.deferral`, in both passes. A plan on one device needs neither: the model is left as it is. A message that
+none. What a model calls that is run by a plan takes it `Host.placed` more, unless it is in a module that runs whole
+(`envs.simulation.seen_calls`), and a call whose gradient of a weight is deferred `Host.deferral`, in both passes. A
+plan on one device needs neither: the model is left as it is. A message that
 an op sends to another device costs what its op does, or as a collective where it is between processes; of a sum, what
 each op adds to it does. The messages of a collective are one launch on each device that takes part
 (`graphs.host.Collectives`). None of them waits for its own launch: a message starts when its op has ended. Threads
@@ -35,6 +36,7 @@ from envs.simulation.blueprint import NONE, Blueprint, Index
 from envs.simulation.compiled import inlined, subroutine
 from envs.simulation.queues import pop, push
 from envs.simulation.run import TASKS, Run
+from envs.simulation.seen_calls import see_calls
 from envs.simulation.stream_order import clear_streams, give_to_copy, issue_gradients, issue_in_stream
 from graphs.op_graph import Phase
 
@@ -57,6 +59,8 @@ def issue_all(blueprint: Blueprint, run: Run) -> None:
     if blueprint.in_order:
         _issue_in_order(blueprint, run)
     else:
+        if len(run.seen_seconds) > 0:
+            see_calls(blueprint, run)
         _issue_by_threads(blueprint, run)
 
 
@@ -146,6 +150,8 @@ def _issue(blueprint: Blueprint, run: Run, op: Index, place: int, thread: Index)
     run.sequence[place] = op
     if task.seconds > 0.0:
         run.clocks[thread] += cost
+        if len(run.seen_seconds) > 0:
+            run.clocks[thread] += run.seen_seconds[op]
     run.issued[op] = run.clocks[thread]
     if blueprint.streams:
         issue_in_stream(blueprint, run, op)

@@ -105,6 +105,8 @@ class Run(NamedTuple):
     heads: Indices  # (resources,) the first in the stream of each that is one; this and what follows only where devices
     # are streams
     following: Indices  # (2 tasks,) what comes next in the stream
+    run_on: Indices  # (calls of modules,) the device of all that each needs; this and the next only where some are seen
+    seen_seconds: Floats  # (ops,) what each takes a thread longer, if it takes time
     step: Floats  # (1,) seconds at which the last op ends of those in streams so far; infinite if the run is given up
 
     @classmethod
@@ -133,7 +135,8 @@ class Run(NamedTuple):
             np.zeros(max(launched, streamed)), indices(max(launched, streamed)), indices(threads), np.zeros(threads),
             indices(threads), indices(2 * threads), np.zeros(threads), np.zeros(processed), indices(processed),
             indices(processed), indices(threads if processed else 0), np.full(processed, np.nan), np.zeros(threads),
-            indices(resources if streamed else 0), indices(2 * streamed), np.zeros(1),
+            indices(resources if streamed else 0), indices(2 * streamed), indices(len(blueprint.modules)),
+            np.zeros(ops if len(blueprint.modules) else 0), np.zeros(1),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run

@@ -93,7 +93,10 @@ def per_op(taken: Floats, ops: Floats, copies: int, deferred: int) -> Sequence[f
 
 
 class PlacedStep(EagerStep):
-    """A training step of a model by a plan: the first half of its ops is on one place, the second on another."""
+    """A training step of a model by a plan: the first half of its ops is on one place, the second on another.
+
+    Each call is seen, be it in a module that would run whole.
+    """
 
     def __init__(self, model: str, graph: OpGraph, device: torch.device, *, defer: bool) -> None:
         """`graph` is the training step of the model; `defer`: all gradients of weights wait that can."""
@@ -102,7 +105,7 @@ class PlacedStep(EagerStep):
         problem = Problem(graph, load_cluster("p100:devices=2"), runtime=runtime)
         half = Plan.of_units(problem, (2 * np.arange(graph.num_units) >= graph.num_units).astype(np.int64))
         problem, plan, _ = on_calls(problem, half, self.module)
-        run_by_plan(self.module, problem, plan, [device, device])
+        run_by_plan(self.module, problem, plan, [device, device], whole_modules=False)
         with counted_copies(self.module) as copies:
             for part in self.parts:
                 part()

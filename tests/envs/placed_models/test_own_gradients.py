@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from envs.placed_models.call_placement import CallPlacement, on_calls
+from envs.placed_models.called_parts import UnknownCallWarning
 from envs.placed_models.copies import Copier
-from envs.placed_models.parallel import UnknownCallWarning, counted_copies, run_by_plan
+from envs.placed_models.parallel import counted_copies, run_by_plan
 from envs.plans.plan import Plan
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from envs.placed_models.call_placement import on_calls
+from envs.placed_models.called_parts import UnknownCallWarning
 from envs.placed_models.copies import CopyOf
-from envs.placed_models.parallel import UnknownCallWarning, counted_copies, run_by_plan
+from envs.placed_models.parallel import counted_copies, run_by_plan
 from envs.placed_models.weight_gradients import deferred
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
