@@ -94,11 +94,12 @@ class Parallel(Named):
             )
 
     def _check_combination(self) -> None:
-        divided = next((knob for knob in ("tp", "cp", "ep") if getattr(self, knob) > 1), "")
-        for knob in ("shares", "zero") if divided else ():
-            if said := getattr(self, knob):
+        if self._degrees:
+            odd = {"shares": self.shares, "zero": self.zero % 3, "shard_group": self.shard_group}
+            if knob := next((knob for knob, said in odd.items() if said), ""):
+                remedy = "take zero=3, or leave one out" if knob == "zero" else "leave one out"
                 raise InputError(
-                    f"parallel: {knob}={said} cannot be combined with {divided}={getattr(self, divided)}; leave one out"
+                    f"parallel: {knob}={getattr(self, knob)} cannot be combined with {self._degrees[0]}; {remedy}"
                 )
         if self.sequence and self.tp == 1:
             raise InputError("parallel: sequence=true divides what shards of tp do besides, and tp is 1; say tp")
@@ -132,7 +133,7 @@ class Parallel(Named):
         check_divides(graph, "parallel", self.micro_batches, replicas, self._shares)
         rank, stages = self._rank_of_stage(), self._stage_of_op(problem)
         split, mesh, notes = self._split(problem, devices, replicas)
-        zero: Zero = self.zero if replicas > 1 else 0
+        zero: Zero = self.zero if replicas > 1 and not split else 0
         shard_group = self.shard_group if zero and self.shard_group != replicas else 0
         shares = (self._shares,) * len(rank)
         whole = Schedule(all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares)
@@ -161,6 +162,11 @@ class Parallel(Named):
     @cached_property
     def _shares(self) -> Shares:
         return given_shares("parallel", self.shares) if self.shares else ()
+
+    @property
+    def _degrees(self) -> list[str]:
+        """Those by which ops are divided otherwise than replicas do, as they were given."""
+        return [f"{knob}={getattr(self, knob)}" for knob in ("tp", "cp", "ep") if getattr(self, knob) > 1]
 
     @property
     def _stages(self) -> int:
@@ -204,14 +210,13 @@ class Parallel(Named):
 
     def _split(self, problem: Problem, devices: Sequence[int], replicas: int) -> Divided:
         """What each op of a stage divides, over which mesh, and how much of the work that is."""
-        degrees = [f"{knob}={getattr(self, knob)}" for knob in ("tp", "cp", "ep") if getattr(self, knob) > 1]
-        if not degrees:
+        if not self._degrees:
             return (), (), ()
         if reason := why_undivided(problem, devices):
-            raise InputError(f"parallel: ops cannot be divided with {degrees[0]}, since {reason}")
+            raise InputError(f"parallel: ops cannot be divided with {self._degrees[0]}, since {reason}")
         if replicas % self.ep:
             raise InputError(f"parallel: ep={self.ep} does not divide the {replicas} replicas; choose a divisor, or 1")
-        return Degrees(replicas, self.ep, self.cp, self.tp, self.sequence).of_ops(problem.graph)
+        return Degrees(replicas, self.ep, self.cp, self.tp, self.sequence, self.zero == 3).of_ops(problem.graph)
 
     def _blocks_of_stage(self, graph: OpGraph, count: int) -> int:
         """How many of so many blocks each stage has, equally many."""

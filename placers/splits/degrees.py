@@ -21,6 +21,7 @@ from placers.splits.axes import By, along_batch, over_mesh, where_none
 from placers.splits.column_row import columns_and_rows
 from placers.splits.experts import along_experts
 from placers.splits.sequences import along_sequence
+from placers.splits.sharded_updates import with_sharded_updates
 
 Divided = tuple[tuple[Split, ...], Mesh, tuple[str, ...]]
 
@@ -34,6 +35,8 @@ class Degrees:
     cp: int
     tp: int
     sequence: bool
+    sharded: bool = False
+    """Whether replicas, and parts of the sequence, store parts of weights alone, and gather the others to use them."""
 
     def of_ops(self, graph: OpGraph) -> Divided:
         """The split of each op, its mesh, and notes of what part of the FLOPs is divided.
@@ -46,15 +49,15 @@ class Degrees:
         experts = self._experts(graph) if self.ep > 1 else nothing
         weights = self._weights(graph) if self.tp > 1 else nothing
         positions = self._positions(graph) if self.cp > 1 or self.sequence else nothing
-        split, mesh = over_mesh(
-            graph,
-            (
-                (self.dp // self.ep, samples),
-                (self.ep, where_none(experts, samples)),
-                (self.cp, positions),
-                (self.tp, where_none(weights, positions) if self.sequence else weights),
-            ),
+        axes = (
+            (self.dp // self.ep, samples),
+            (self.ep, where_none(experts, samples)),
+            (self.cp, positions),
+            (self.tp, where_none(weights, positions) if self.sequence else weights),
         )
+        split, mesh = over_mesh(graph, axes)
+        if self.sharded:
+            split = with_sharded_updates(graph, split, mesh, range(len(mesh) - (self.tp > 1)))
         notes = [
             f"parallel: of the FLOPs {_share(graph, by):.0%} are divided {what}, each of which does the others {how}."
             for count, by, what, how in (

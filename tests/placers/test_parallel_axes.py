@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
 from envs.orders import priorities_of
+from envs.plans.schedule import Zero
 from envs.simulation.simulator import LaidOut, simulate
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
@@ -16,7 +17,9 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.parallel import Parallel
-from placers.planner import Planner
+from placers.pipelines.budget import spending
+from placers.pipelines.contest import Contest
+from placers.pipelines.rivals import of_degrees
 from placers.splits.experts import along_experts
 from placers.splits.offered import offered_degrees
 from placers.splits.sequences import along_sequence
@@ -187,7 +190,7 @@ def test_the_positions_of_a_transformer_are_found_without_their_name_in_any_of_i
         ("cp=0", "cp is 0; expected at least 1"),
         ("ep=2,cp=2", "ep=2 cannot be combined with cp=2, since tokens of a whole sequence choose"),
         ("ep=2,dp=3", "ep=2 experts' devices are of the dp=3 replicas; choose a divisor"),
-        ("cp=2,zero=3", "zero=3 cannot be combined with cp=2; leave one out"),
+        ("cp=2,zero=2", "zero=2 cannot be combined with cp=2; take zero=3, or leave one out"),
         ("cp=2,shares=3:1", "shares=3:1 cannot be combined with cp=2; leave one out"),
     ],
 )
@@ -212,6 +215,27 @@ def test_what_a_model_cannot_have_is_refused() -> None:
             by_name.build("placers", f"parallel:{knobs}").place(problem)
 
 
+@pytest.mark.parametrize("knobs", ["tp=2,dp=2", "cp=2,dp=2", "tp=2,cp=2,sequence=true"])
+def test_replicas_and_parts_of_the_sequence_store_their_part_of_weights(knobs: str) -> None:
+    """As fully sharded data parallelism has it, of all that has enough values: an n-th of weights and all states.
+
+    In place of an all-reduce, gradients are added up by a reduce-scatter, and weights gathered in both passes.
+    """
+    problem = captured(LONG, "p100x4")
+    whole, sharded = (
+        simulate(problem, by_name.build("placers", f"parallel:{knobs}{zero}").place(problem).plan)
+        for zero in ("", ",zero=3")
+    )
+    given = whole.given_bytes(grows=True) + whole.given_bytes(grows=False)
+    parts = 4 if "tp" not in knobs else 2
+    stored = (whole.held_bytes - given).max() / parts
+    assert (sharded.held_bytes - given).tolist() == pytest.approx([stored] * 4, rel=0.06)
+    read_again = moved_bytes(sharded) - moved_bytes(whole)
+    assert (
+        0 < read_again <= (parts - 1) * problem.graph.weights.sum()
+    )  # of rows of tables less, and each device its own
+
+
 # ---- any of them -----------------------------------------------------------------------------------------------------
 
 SMALL = "transformer:layers=2,width=8,heads=4,sequence=4,batch=4,vocabulary=8"
@@ -223,11 +247,12 @@ def degrees(draw: st.DrawFn) -> Parallel:
     tp, cp, pp = (draw(st.sampled_from((1, 2))) for _ in range(3))
     micro_batches, recompute = draw(st.sampled_from((1, 2))), draw(st.booleans())
     dp = draw(st.sampled_from((1, 2))) if tp * cp * pp < 8 else 1
-    sequence = tp > 1 and draw(st.booleans())
-    return Parallel(dp, tp, sequence, cp, pp=pp, micro_batches=micro_batches, recompute=recompute)
+    zeros: tuple[Zero, ...] = (0, 3) if tp * cp > 1 else (0,)
+    sequence, zero = tp > 1 and draw(st.booleans()), draw(st.sampled_from(zeros))
+    return Parallel(dp, tp, sequence, cp, pp=pp, micro_batches=micro_batches, recompute=recompute, zero=zero)
 
 
-@settings(max_examples=examples(100, 5))
+@settings(max_examples=examples(100, 4))
 @given(degrees())
 def test_a_plan_by_its_degrees_takes_what_the_oracle_says(placer: Parallel) -> None:
     problem = Problem(load_graph(SMALL), toy_cluster(8), optimizer="sgd")
@@ -259,7 +284,10 @@ def test_degrees_are_offered_where_they_can_be() -> None:
     assert offered_degrees(Pipeline(3).problem(servers(4))) == {}
 
 
-def test_the_planner_compares_experts_that_are_divided() -> None:
+def test_the_planner_compares_experts_that_are_divided_by_their_specs() -> None:
     problem = Problem(mixture(), toy_cluster(4))
-    notes = " ".join(Planner(policy="", whole_plans="").place(problem, budget=24).notes)
-    assert "parallel:ep=4" in notes
+    with spending(4, "planning") as spent:
+        contest = Contest(problem, spent)
+        for rival in of_degrees(problem):
+            rival.compared(contest, 0, 0, 1)
+    assert "parallel:ep=4" in contest.entries

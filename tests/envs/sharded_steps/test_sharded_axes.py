@@ -57,6 +57,7 @@ class Model(nn.Module):
         ("tp=2,sequence=true", 2),
         ("dp=2,cp=2", 4),
         ("cp=2,tp=2,sequence=true,pp=2,recompute=true", 8),
+        ("dp=2,cp=2,tp=2,zero=3", 8),
     ],
 )
 def test_a_model_whose_sequence_is_divided_is_the_model(degrees: str, devices: int) -> None:
