@@ -54,7 +54,7 @@ class PlanDegrees:
             )
         inside, schedule = stage_degrees(problem, plan, to), plan.schedule
         stages = len(set(devices)) if plan.is_placement else len(set(joined_stages(plan, devices)))
-        zero: Zero = schedule.zero if inside.degrees.dp > 1 else 0
+        zero: Zero = 3 if inside.degrees.sharded else schedule.zero if inside.degrees.dp > 1 else 0
         return cls(
             inside, len(set(devices)), stages, schedule.micro_batches, zero,
             schedule.shard_group or inside.degrees.dp, problem.graph.samples,

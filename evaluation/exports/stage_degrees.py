@@ -8,7 +8,7 @@ ways to tell them apart, the one is taken whose rule divides most ops as the pla
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -80,20 +80,25 @@ def _ways(of_weights: Sequence[bool]) -> Iterator[tuple[int, int, int]]:
 
 
 def _tried(graph: OpGraph, plan: Plan, lengths: Sequence[int], groups: tuple[int, ...]) -> Iterator[StageDegrees]:
-    """The degrees by which axes are told apart as in these groups, with sequence parallelism and without."""
+    """The degrees by which axes are told apart as in these groups, with sequence parallelism and without.
+
+    And with weights that are fully sharded over replicas and parts of the sequence, or whole.
+    """
     ends = [sum(groups[:number]) for number in range(len(groups) + 1)]
     outer, ep, cp, tp = (math.prod(lengths[first:end]) for first, end in pairwise(ends))
     kept = [slice(first, end) for first, end in pairwise(ends) if end > first]
     planned = _roles(graph, plan.split, len(lengths), kept)
-    for sequence in (False, True) if tp > 1 else (False,):
-        degrees = Degrees(outer * ep, ep, cp, tp, sequence=sequence)
+    sharded = (False, True) if outer * ep * cp > 1 else (False,)
+    for sequence, is_sharded in product((False, True) if tp > 1 else (False,), sharded):
+        degrees = Degrees(outer * ep, ep, cp, tp, sequence, is_sharded)
         try:
             split, mesh, _ = degrees.of_ops(graph)
         except InputError:
             continue
         ruled = _roles(graph, split, len(mesh), [slice(number, number + 1) for number in range(len(mesh))])
         unlike = sum(one != other for one, other in zip(planned, ruled, strict=True))
-        yield StageDegrees(degrees, split, mesh, unlike)
+        if not (unlike and is_sharded):  # updates that a search has divided are no rule
+            yield StageDegrees(degrees, split, mesh, unlike)
 
 
 def _roles(graph: OpGraph, by_op: Sequence[Split], axes: int, roles: Sequence[slice]) -> list[Roles]:
@@ -115,11 +120,19 @@ def _axes_of_replicas(graph: OpGraph, by_op: Sequence[Split], axes: int) -> int:
 
 
 def _axes_of_weights(graph: OpGraph, by_op: Sequence[Split], axes: int) -> list[bool]:
-    """(axes,) whether each divides an update; those of a forward pass are taken for such."""
-    found = [not graph.is_training] * axes
-    for op in np.flatnonzero(graph.phase >= Phase.UPDATE).tolist():
-        found = [was or bool(index) for was, index in zip(found, by_op[op] or ("",) * axes, strict=True)]
-    return found
+    """(axes,) whether most updates that each divides are divided as their forward ops, as columns and rows of weights.
+
+    Those of a forward pass alone are taken for such.
+    """
+    if not graph.is_training:
+        return [True] * axes
+    alike, others = np.zeros(axes, np.int64), np.zeros(axes, np.int64)
+    for op in np.flatnonzero(graph.phase == Phase.UPDATE).tolist():
+        forward, update = (by_op[each] or ("",) * axes for each in (int(graph.mirror[op]), op))
+        for axis, (one, other) in enumerate(zip(forward, update, strict=True)):
+            alike[axis] += bool(other) and one == other
+            others[axis] += bool(other) and one != other
+    return [same > other for same, other in zip(alike.tolist(), others.tolist(), strict=True)]
 
 
 def _check_replicas(graph: OpGraph, plan: Plan, to: str) -> None:

@@ -67,11 +67,12 @@ def degrees_of_parallel(draw: st.DrawFn) -> Parallel:
     interleaved = draw(st.sampled_from([1, 2])) if pp == 2 else 1
     ends = [0, *sorted(draw(st.permutations(range(1, BLOCKS)))[: pp * interleaved - 1]), BLOCKS]
     order = draw(st.sampled_from(["", "gpipe", "zb_h1"] if interleaved == 1 else ["", "zb_v"]))
-    zero: Zero = draw(st.sampled_from([0, 1, 2, 3])) if dp > 1 and is_whole else 0
+    stages_of_zero: list[Zero] = [0, 1, 2, 3] if is_whole else [0, 3]
+    zero: Zero = draw(st.sampled_from(stages_of_zero)) if dp * degrees["cp"] > 1 else 0
     return Parallel(
         **degrees, sequence=degrees["tp"] > 1 and draw(st.booleans()), micro_batches=draw(st.sampled_from([1, 2, 4])),
         interleaved=interleaved, recompute=draw(st.booleans()), order=order if pp > 1 else "", zero=zero,
-        shard_group=draw(st.sampled_from([0, 2])) if zero and dp == 4 else 0,
+        shard_group=draw(st.sampled_from([0, 2])) if zero and dp == 4 and is_whole else 0,
         stages="+".join(str(end - first) for first, end in pairwise(ends)),
     )  # fmt: skip
 

@@ -49,7 +49,8 @@ def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     if degrees.cp > 1:
         set_to["parallelism.context_parallel_degree"] = degrees.cp
         set_to["parallelism.context_parallel_load_balancer"] = None
-        notes = (*notes, "torchtitan holds weights in parts over context parallelism's ranks; the plan, in whole.")
+        if degrees.zero < 3:
+            notes = (*notes, "torchtitan holds weights in parts over context parallelism's ranks; the plan, in whole.")
     if shape.ranks > 1:
         set_to |= _pipeline(degrees, shape, order, row.parts)
         if "parallelism.pipeline_parallel_schedule_csv" in set_to:
