@@ -17,6 +17,7 @@ from typing import ClassVar, get_args
 import numpy as np
 
 from envs.expansion.shares import are_in_proportion
+from envs.pipelines.shares_by_speed import PARTS
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, BUCKET_BYTES, AllReduceOrDefault, Schedule, Shares, pass_order_of
@@ -34,7 +35,7 @@ from placers.contract.whole_plans import (
     most_that_divide,
     why_placements_only,
 )
-from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, improved, of_each
+from placers.pipelines.replica_shares import ReplicaCosts, are_alike, improved, of_each
 
 ALL_REDUCE: dict[str, AllReduceOrDefault] = {kind: kind for kind in get_args(AllReduceOrDefault)}
 MOST_UNKNOWN = 64  # micro-batches that are tried where it is not known how many samples a step has; ours

@@ -23,6 +23,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from envs.expansion.servers import by_server
+from envs.pipelines.shares_by_speed import PARTS
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule, Shares, Zero
@@ -37,7 +38,7 @@ from placers.parallel import Parallel
 from placers.pipelines.fewer_layers_again import with_fewer_layers_again
 from placers.pipelines.merit import INVALID, Merit
 from placers.pipelines.micro_batches import doubled, numbers_of
-from placers.pipelines.replica_shares import PARTS, ReplicaCosts, are_alike, of_each
+from placers.pipelines.replica_shares import ReplicaCosts, are_alike, of_each
 
 
 @dataclass(frozen=True)

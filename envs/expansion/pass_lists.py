@@ -23,9 +23,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from envs.expansion.expanded import Role
+from envs.expansion.joined_passes import joined_passes
 from envs.expansion.layout import Layout
 from envs.pass_orders import Passes, PassKind, PassOrder, Ranks
-from envs.pass_orders._joined import joined_passes
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase

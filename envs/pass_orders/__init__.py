@@ -13,7 +13,7 @@ order, and the passes of the first one are dealt out to all of them (`envs.expan
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError, UserCodeError
@@ -53,6 +53,15 @@ class PassOrder(Protocol):
         Every stage has a FORWARD pass for each micro-batch, and a BACKWARD pass or both of its parts. Raises InputError
         for ranks or a number of micro-batches that the order is not made for.
         """
+        ...
+
+
+@runtime_checkable
+class InLessMemory(Protocol):
+    """An order of two stages on each device that keeps to so many micro-batches in flight."""
+
+    def held(self, ranks: int) -> int:
+        """The most micro-batches whose activations each of `ranks` devices holds, of both stages."""
         ...
 
 

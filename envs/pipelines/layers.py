@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from envs.costs.costs import costs_of
 from envs.expansion.shares import shared
 from envs.pipelines.unit_order import pipeline_positions
 from envs.simulation.held_memory import HeldMemory
-from graphs.op_graph import Floats, Ints, Phase
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.op_graph.weight_memory import weight_gradient_bytes, weight_gradients
+from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 
 
@@ -36,9 +38,17 @@ class Layers:
     held: Floats  # bytes of weights with their gradients and optimizer state
     kept: Floats  # bytes of outputs that wait for the backward pass
     on_devices: Floats  # (2, layers + 1, devices) of the layers before each the seconds that are shared out, and others
+    block: Ints  # of layers whose names show such; -1 of what is outside of blocks, or of several
 
     def __len__(self) -> int:
         return len(self.forward)
+
+    @cached_property
+    def begin(self) -> Ints:
+        """(layers,) the first one of the consecutive layers of the same block, or of none, that each is among."""
+        begins = np.diff(self.block, prepend=self.block[:1] - 1) != 0
+        found: Ints = np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        return found
 
     def weight_gradients_apart(self, problem: Problem) -> bool:
         """Whether every layer of the problem that is updated has ops of its own for the gradients of its weights."""
@@ -87,6 +97,7 @@ class Layers:
                     for each in on_devices
                 ]
             ).transpose(0, 2, 1),
+            _blocks(graph, of_op, count),
         )
 
 
@@ -106,6 +117,16 @@ def seconds_of_shares(problem: Problem, devices: list[int]) -> tuple[Floats, Flo
     fixed = np.clip(2 * half[:, devices] - whole, 0.0, whole)
     launches = np.where(whole > 0, problem.hold_seconds[devices], 0.0)
     return whole - fixed, fixed + launches
+
+
+def _blocks(graph: OpGraph, layer: Ints, count: int) -> Ints:
+    """(layers,) the block that the names of all forward ops of each show, or -1; `layer` is that of each op."""
+    forward = np.flatnonzero(graph.phase == Phase.FORWARD)
+    named, of = named_blocks(graph)[forward], layer[forward]
+    most, least = np.full(count, -1), np.full(count, len(graph))
+    np.maximum.at(most, of, named)
+    np.minimum.at(least, of, named)
+    return np.where(most == least, most, -1)
 
 
 def _last_of(layer: Ints) -> Ints:

@@ -10,7 +10,8 @@ several shards, which divide the ops of the stage (tensor parallelism), as devic
     LayerStage(3, 7, (0, 1, 2, 3, 4, 5, 6, 7), shards=4)     replicas (0, 1, 2, 3) and (4, 5, 6, 7) of four shards each
     mesh              (2, 2, 2)                              the first axis divides the batch, the others as is found
 
-Of a stage all layers may be computed again, or the first ones, which are then a stage of their own on its devices.
+Of a stage all layers may be computed again as one, or the first ones block by block. Each block is then a stage of its
+own on these devices, so that it keeps what enters it, and is computed again when the gradient of its output is there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from envs.pipelines.layers import Layers
-from envs.pipelines.shares_by_speed import shares_by_speed
+from envs.pipelines.shares_by_speed import PARTS, shares_by_speed
 from envs.plans.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.plans.plan import Plan
 from envs.plans.schedule import (
@@ -39,7 +40,6 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
-PARTS = 32  # the most of a micro-batch that unequal replicas share, as each share has costs of its own; ours
 ONE_F_ONE_B = pass_order_of("early_backward_a")  # DAPPLE's first: as many micro-batches in flight as stages follow
 
 
@@ -51,7 +51,7 @@ class LayerStage:
     end: int  # the first layer that is not in it
     devices: tuple[int, ...]
     shards: int = 1  # of each replica: consecutive devices, which divide the ops
-    again: int = 0  # of its layers, the first ones: keep only what enters them and are computed again, as one
+    again: int = 0  # of its layers, the first ones: blocks of them keep only what enters, and are computed again
 
     @property
     def replicas(self) -> int:
@@ -117,7 +117,7 @@ class LayerPipeline:
 
         `Plan.check` does what is checked, but that InputError is raised where stages have no mesh in common.
         """
-        if (in_parts := self.in_parts()) is not self:
+        if (in_parts := self.in_parts(layers)) is not self:
             return in_parts.plan(problem, layers, splits)
         stage = self.stage_of_unit(layers)[problem.graph.units].tolist()
         devices = tuple(self.stages[number].devices for number in stage)
@@ -128,16 +128,16 @@ class LayerPipeline:
             schedule = self.schedule(problem, layers, tuple(stage))
         return Plan(devices, self.rule, schedule, split, mesh)
 
-    def in_parts(self) -> LayerPipeline:
-        """The same, whose stages are each computed again or not: layers that are and those that follow are two."""
+    def in_parts(self, layers: Layers) -> LayerPipeline:
+        """The same, whose stages are each computed again or not: blocks that are, and the layers that follow."""
         if not any(stage.again for stage in self.stages):
             return self
         stages, again = list[LayerStage](), list[int]()
         for number, stage in enumerate(self.stages):
             cut = stage.end if number in self.recompute else min(stage.first + stage.again, stage.end)
-            if cut > stage.first:
-                again.append(len(stages))
-            bounds = sorted({stage.first, cut, stage.end})
+            of_blocks = () if number in self.recompute else layers.begin[stage.first + 1 : cut].tolist()
+            bounds = sorted({stage.first, cut, stage.end, *(each for each in of_blocks if each > stage.first)})
+            again += range(len(stages), len(stages) + bounds.index(cut))
             stages += [replace(stage, first=first, end=end, again=0) for first, end in pairwise(bounds)]
         return replace(self, stages=tuple(stages), recompute=tuple(again))
 

@@ -8,6 +8,8 @@ import numpy as np
 from envs.plans.schedule import Shares
 from graphs.op_graph import Floats
 
+PARTS = 64  # of a micro-batch whose samples are not known, and the most that stages of a pipeline share; ours
+
 
 def shares_by_speed(per_part: Floats, fixed: Floats, parts: int, most: Floats | None = None) -> Shares:
     """(replicas,) how many of all parts each replica takes, at most `most` of each, if all of them can be placed.

@@ -20,6 +20,7 @@ from placers.pipelines.stage_costs import StageCosts
 
 ALL = 1 << 30  # layers that are computed again: those of the whole stage
 NEEDED = -1  # as many as make the stage fit, or all if none do
+NEARLY_FULL = 0.975  # of the memory, what stages are made to fit in by that: op by op they may take a little more; ours
 BOUNDS = np.array([1.0, 1.04, 1.1, 1.2, 1.35, 1.6, 2.2, 1e9])  # on the slowest stage, over the least; ours
 
 
@@ -73,7 +74,10 @@ class Scratch(NamedTuple):
 def _memory_with(
     costs: StageCosts, places: StagePlaces, stage: int, layers: tuple[int, int, int], micro_batches: int
 ) -> float:
-    """Bytes on each device of a stage: of layers from one on, those before the second are computed again."""
+    """Bytes on each device of a stage: of layers from one on, those before the second are computed again.
+
+    Block by block, unless the whole stage is: then as one.
+    """
     first, cut, end = layers
     share = places.share[stage] / micro_batches
     kept = costs.kept[end] - costs.kept[cut]
@@ -82,6 +86,9 @@ def _memory_with(
         if cut < end:
             kept += costs.entering[cut, end]
     inside = costs.kept[cut] - costs.kept[first]  # of one micro-batch at a time
+    if places.again[stage] != ALL and cut > first:
+        kept += costs.borders[cut] - costs.borders[first + 1]
+        inside = costs.inside[first, cut]
     return float(costs.held[end] - costs.held[first] + (kept * places.flying[stage] + inside) * share)
 
 
@@ -95,7 +102,7 @@ def _again(costs: StageCosts, places: StagePlaces, stage: int, first: int, end: 
     while least < most:
         count = (least + most) // 2
         held = _memory_with(costs, places, stage, (first, first + count, end), micro_batches)
-        if held <= places.limit[stage]:
+        if held <= NEARLY_FULL * places.limit[stage]:
             most = count
         else:
             least = count + 1

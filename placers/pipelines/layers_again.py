@@ -20,7 +20,6 @@ import numpy as np
 
 from envs.pipelines.layers import Layers, sums_before
 from graphs.op_graph import Bools, Floats, Ints, Phase
-from graphs.op_groups.layer_names import named_blocks
 from graphs.problem import Problem
 
 Span = tuple[int, int]  # the first layer, and the first one after it
@@ -49,10 +48,7 @@ class LayersAgain:
     @classmethod
     def of(cls, problem: Problem, layers: Layers, share: float = 1.0) -> LayersAgain:
         """Of a share of the batch. Spans are parts of the blocks that names show."""
-        count, block = len(layers), _blocks(problem, layers)
-        begin = np.full(count, count)
-        for each in np.unique(block[block >= 0]).tolist():
-            begin[block == each] = np.flatnonzero(block == each)[0]
+        begin = np.where(layers.block >= 0, layers.begin, len(layers))
         return cls(sums_before(layers.forward * share + layers.forward_fixed), _saved(problem, layers) * share, begin)
 
     @property
@@ -116,17 +112,6 @@ def _spans(paths: dict[int, Paths], layer: int, last: int) -> list[Span]:
             found.append((layer, int(end)))
         layer, number = int(end), int(follows)
     return found
-
-
-def _blocks(problem: Problem, layers: Layers) -> Ints:
-    """(layers,) the block whose forward ops each has, or -1."""
-    graph, named = problem.graph, named_blocks(problem.graph)
-    forward = np.flatnonzero(graph.phase == Phase.FORWARD)
-    layer, block = layers.of_unit[graph.units[forward]], named[forward]
-    found, other = np.full(len(layers), -1), np.full(len(layers), len(graph))
-    np.maximum.at(found, layer, block)
-    np.minimum.at(other, layer, block)
-    return np.where(found == other, found, -1)
 
 
 def _saved(problem: Problem, layers: Layers) -> Floats:

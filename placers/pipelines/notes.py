@@ -49,7 +49,9 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
     parts = [f"{stage.again} of stage {place}" for place, stage in enumerate(pipeline.stages) if stage.again]
-    again += f", the first layers computed again: {', '.join(parts)}" if parts else ""
+    again += f", the first layers computed again, block by block: {', '.join(parts)}" if parts else ""
+    count, is_pipeline = pipeline.micro_batches, len(pipeline.stages) > 1
+    order = f" in the order {pipeline.order}" if is_pipeline else ""
     is_known = not pipeline.is_folded and not pipeline.is_divided
     estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
@@ -59,5 +61,5 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
         turns = f", stages divided {by}, replicas by shards"
     return (
         f"planner: the pipeline before its cuts were moved unit by unit: stages of {layers} layers on {replicas} "
-        f"devices{turns}, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{rule}{again}{estimate}."
+        f"devices{turns}, {count} micro-batch{'es' * (count > 1)}{order}{rule}{again}{estimate}."
     )

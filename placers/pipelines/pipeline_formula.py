@@ -13,8 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from envs.costs.costs import costs_of
-from envs.pass_orders import PassOrder
-from envs.pass_orders._v_shape import VShape
+from envs.pass_orders import InLessMemory, PassOrder
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.grain.stage_grain import BACKWARD, GRADIENT, KINDS
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
@@ -146,7 +145,7 @@ def in_flight(order: Extension[PassOrder], sets: Sets, micro_batches: int, shari
         flying = np.ceil((2 * following - 1) / size)
     elif order.name == "gpipe":
         flying = np.full(len(sets), float(micro_batches))
-    elif order != AS_READY and isinstance(order.built, VShape):
+    elif order != AS_READY and isinstance(order.built, InLessMemory):
         ranks, stages = len(sets) // 2, np.arange(len(sets))
         shares = len(sets) - stages - (stages >= ranks)  # both stages of a device together hold what it holds
         flying = np.maximum(order.built.held(ranks) * shares / ranks, 1.0)

@@ -22,8 +22,6 @@ from envs.timelines.timeline import Timeline
 from graphs.op_graph import Floats, Phase
 from graphs.problem import Problem
 
-PARTS = 64  # into which a batch is divided whose samples are not known; ours
-
 
 @dataclass(frozen=True, eq=False)
 class ReplicaCosts:

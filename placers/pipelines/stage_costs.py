@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.costs.costs import costs_of
 from envs.pipelines.grain.layer_grain import LayerGrain
+from envs.pipelines.layers import Layers, sums_before
 from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph import Bools, Floats, Ints, Phase
 
@@ -31,6 +32,8 @@ class StageCosts(NamedTuple):
     kept: Floats  # bytes of outputs that wait for the backward pass, of the whole batch
     entering: Floats  # (layers + 1, layers + 1) bytes that a stage of such layers reads of earlier ones
     leaving: Floats  # (layers + 1, layers + 1) bytes of gradients that earlier ones read of it
+    borders: Floats  # (layers + 1,) bytes that enter the blocks that begin before each layer
+    inside: Floats  # (layers + 1, layers + 1) bytes that the fullest block of such layers keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,7 @@ def stage_costs(grain: LayerGrain, used: Sequence[int]) -> tuple[StageCosts, Dev
     costs = StageCosts(
         before(slope[0]), before(fixed[0]), before(slope[1]), before(fixed[1]), before(of_step[2][:, first]),
         before(layers.weights), before(layers.held), before(layers.kept),
-        *_passing(grain),
+        *(passing := _passing(grain)), *_of_blocks(layers, passing[0]),
     )  # fmt: skip
     seconds = of_step.sum(axis=(0, 1))
     of_kind = np.maximum(seconds[first], 1e-30)
@@ -108,6 +111,19 @@ def _passing(grain: LayerGrain) -> tuple[Floats, Floats]:
     # back: each reader is taken to be in a stage of its own
     output, reader = distinct_pairs(np.column_stack([producer[back], last[back]]))[0].T
     return entering, _table(count, reader, layer[output], graph.moved_bytes[output])
+
+
+def _of_blocks(layers: Layers, entering: Floats) -> tuple[Floats, Floats]:
+    """(layers + 1,) and (layers + 1, layers + 1) `borders` and `inside` of `StageCosts`."""
+    count, kept = len(layers), sums_before(layers.kept)
+    first, inside = np.arange(count + 1), np.zeros((count + 1, count + 1))
+    for end, begin in enumerate(layers.begin.tolist(), start=1):  # of the block of the last layer, and of those before
+        inside[:end, end] = np.maximum(kept[end] - kept[np.maximum(first[:end], begin)], inside[:end, begin])
+    begins = layers.begin == first[:-1]
+    ends = np.append(np.flatnonzero(begins)[1:], count)
+    entered = np.zeros(count)
+    entered[begins] = entering[np.flatnonzero(begins), ends]
+    return sums_before(entered), inside
 
 
 def _table(count: int, before: Ints, inside: Ints, size: Floats) -> Floats:

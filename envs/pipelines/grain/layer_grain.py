@@ -63,7 +63,7 @@ class LayerGrain:
 
     def expansion(self, pipeline: LayerPipeline) -> Expansion:
         """A pipeline written out at the grain of stages. Raises InputError if it is not valid for the problem."""
-        pipeline = pipeline.in_parts()
+        pipeline = pipeline.in_parts(self.layers)
         stage_of_layer = np.repeat(
             np.arange(len(pipeline.stages)), [stage.end - stage.first for stage in pipeline.stages]
         )

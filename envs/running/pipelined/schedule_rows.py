@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.expansion.expanded import Role
+from envs.expansion.joined_passes import joined_passes
 from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, Passes, PassKind, Ranks
-from envs.pass_orders._joined import joined_passes
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.pipelines.grain.stage_grain import BACKWARD, FORWARD, GRADIENT, KINDS
 from envs.plans.plan import Plan

@@ -13,8 +13,8 @@ from typing import get_args
 import numpy as np
 from hypothesis import strategies as st
 
+from envs.expansion.joined_passes import joined_passes
 from envs.pass_orders import PassKind, PassOrder, Ranks
-from envs.pass_orders._joined import joined_passes
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, AllReduce, Recomputing, Schedule, Sharing, Update, Zero, pass_order_of
 from graphs.foundation.by_name import Extension, built_in

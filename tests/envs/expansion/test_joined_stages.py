@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from envs.expansion.joined_passes import joined_passes
 from envs.pass_orders import Pass, PassKind
-from envs.pass_orders._joined import joined_passes
 from envs.plans.schedule import pass_order_of
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError

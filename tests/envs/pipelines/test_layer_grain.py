@@ -16,6 +16,9 @@ from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import Problem
+from placers.pipelines.pipeline_formula import PipelineFormula
+from tests.envs.expansion.test_recompute import chain_of_blocks
+from tests.oracle.toys import toy_cluster
 from tests.papers.test_dapple import chain_of, row
 
 
@@ -47,12 +50,26 @@ def test_first_layers_that_are_computed_again_are_stages_of_their_own(again: tup
     pipeline = LayerPipeline(tuple(replace(one, again=count) for one, count in zip(stages, again, strict=True)), 8)
     fine, coarse = simulate(problem, pipeline.plan(problem, layers)), LayerGrain(problem, layers).outcome(pipeline)
     assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=1e-9)
-    parts = pipeline.in_parts()
+    parts = pipeline.in_parts(layers)
     bounds = [(stage.first, stage.end) for stage in parts.stages]
     recomputed = [layer for place in parts.recompute for layer in range(*bounds[place])]
     assert recomputed == [layer for one, count in zip(stages, again, strict=True)
                           for layer in range(one.first, min(one.first + count, one.end))]  # fmt: skip
-    assert parts.in_parts() is parts
+    assert parts.in_parts(layers) is parts
+
+
+@pytest.mark.parametrize("again", [1, 2, 3, 4])
+def test_blocks_that_are_computed_again_keep_their_borders_and_one_is_whole(again: int) -> None:
+    """Of four blocks of 52 bytes, 4 of which are read by the next; two micro-batches, one after the other."""
+    problem = Problem(chain_of_blocks(4, (20.0, 28.0, 4.0)), toy_cluster(1))
+    layers = Layers.of(problem, len(problem.graph))
+    pipeline = LayerPipeline((LayerStage(0, len(layers), (0,), again=3 * again),), 2)
+    assert [stage.first for stage in pipeline.in_parts(layers).stages] == list(range(0, 3 * again + 1, 3))
+    peak = 2 * float(simulate(problem, pipeline.plan(problem, layers)).peak_bytes[0])
+    assert peak == max(4.0 * again + 52.0 * (4 - again), 4.0 * (again - 1) + 52.0)
+    formula = PipelineFormula(LayerGrain(problem, layers), (0,))
+    estimate = 2 * float(problem.cluster.memory_bytes[0]) * float(formula.filled(pipeline)[0])
+    assert peak <= estimate < peak + 56.0  # of a block, which it takes to be there with all that is kept
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from envs.plans.schedule import BUCKET_BYTES
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.pipelines.cuts import ALL, BOUNDS, NEEDED, CutFormula, StagePlaces
+from placers.pipelines.cuts import ALL, BOUNDS, NEARLY_FULL, NEEDED, CutFormula, StagePlaces
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import LONG, NEAR, Proposer
 from placers.pipelines.stage_costs import StageCosts
@@ -197,7 +197,8 @@ class PlainFormula:
             some(0, 4 / BUCKET_BYTES, stages),
             rng.choice([0, 0, 0, ALL, ALL, NEEDED, NEEDED, 2], stages),
         )
-        return cls(StageCosts(*seconds, *held, *passing), places, micro_batches)
+        blocks = [before(some(0, 20, LAYERS)), some(0, 9, LAYERS + 1, LAYERS + 1)]
+        return cls(StageCosts(*seconds, *held, *passing, *blocks), places, micro_batches)
 
     def stage(self, stage: int, first: int, end: int) -> StageTimes:
         """Of a stage that has the layers from one to before another."""
@@ -237,15 +238,18 @@ class PlainFormula:
         )
 
     def filled(self, stage: int, first: int, cut: int, end: int) -> float:
-        """Of a stage whose layers before a cut are computed again, one micro-batch after the other."""
+        """Of a stage whose layers before a cut are computed again, micro-batch by micro-batch, and block by block."""
         costs, places = self.costs, self.places
         share, flying = places.share[stage] / self.micro_batches, places.flying[stage]
         entering = (costs.entering[first, end] if cut > first else 0) + (
             costs.entering[cut, end] if first < cut < end else 0
         )
+        inside = costs.kept[cut] - costs.kept[first]
+        if places.again[stage] != ALL and cut > first:
+            entering += costs.borders[cut] - costs.borders[first + 1]
+            inside = costs.inside[first, cut]
         waiting = (costs.kept[end] - costs.kept[cut] + entering) * share * flying
-        inside = (costs.kept[cut] - costs.kept[first]) * share
-        return float((costs.held[end] - costs.held[first] + waiting + inside) / places.limit[stage])
+        return float((costs.held[end] - costs.held[first] + waiting + inside * share) / places.limit[stage])
 
     def cut(self, stage: int, first: int, end: int) -> int:
         """The first layer that keeps what it makes: as given, or by bisection over those with which the stage fits."""
@@ -253,7 +257,7 @@ class PlainFormula:
         if given != NEEDED:
             return min(first + given, end)
         layers = range(first, end)
-        return first + bisect.bisect_left(layers, 1, key=lambda cut: self.filled(stage, first, cut, end) <= 1)
+        return first + bisect.bisect_left(layers, 1, key=lambda cut: self.filled(stage, first, cut, end) <= NEARLY_FULL)
 
     def stages(self, cuts: Sequence[int]) -> list[StageTimes]:
         """Of all stages."""

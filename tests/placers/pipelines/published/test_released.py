@@ -21,6 +21,7 @@ def test_a_straight_pipeline_may_go_to_a_fresh_server_and_back() -> None:
         held=none,
         kept=none,
         on_devices=np.zeros((2, 7, 1)),
+        block=np.full(6, -1),
     )
     found = DappleProgram(layers, (3, 3), 6, 0).planned()
     assert [stage.end for stage in found.stages] == [1, 2, 3, 4, 5, 6]
