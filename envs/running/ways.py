@@ -17,6 +17,7 @@ from envs.running.pipelined.pipelined_step import PipelinedStep, check_pipeline,
 from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated, shares_of_replicas
 from envs.running.processes import Process
 from envs.running.running_step import RunningStep
+from envs.running.sharded.sharded_step import ShardedStep, check_module, check_sharded, is_sharded
 from envs.running.training_job import Training
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import example_of, with_data
@@ -34,6 +35,8 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
         raise InputError(f"{problem.graph.name!r} is a forward pass, and what is run is a training step")
     if plan.split:
         TensorPlacements(problem, plan)
+    elif is_sharded(problem, plan):
+        check_sharded(problem, plan)
     elif not plan.is_placement:
         check_pipeline(problem, plan)
 
@@ -60,7 +63,9 @@ def check_model(training: Training, problem: Problem, plan: Plan, device: str = 
         GradientOps(program, problem.graph)
     elif is_tried:
         check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
-    elif is_replicated(problem, plan):
+    elif is_replicated(problem, plan) or is_sharded(problem, plan):
+        if plan.schedule.zero:
+            check_module(program, problem, plan)
         shares, micro_batches = parts_of_batch(problem, plan)
         program_of_part(program, sum(shares) * micro_batches, {}, several=min(shares))
     elif not plan.split:
@@ -76,7 +81,7 @@ def step_of(program: CapturedProgram, problem: Problem, plan: Plan, process: Pro
         return OpStep(program, LaidOut.of(problem, plan), process.rank, process.device, adam)
     if plan.split:
         return PartitionedStep(program, problem, plan, process.device, adam)
-    way = ReplicatedStep if is_replicated(problem, plan) else PipelinedStep
+    way = ReplicatedStep if is_replicated(problem, plan) else ShardedStep if plan.schedule.zero else PipelinedStep
     return way(program, problem, plan, process, adam.optimizer)
 
 
@@ -87,6 +92,6 @@ def parts_of_batch(problem: Problem, plan: Plan) -> tuple[tuple[int, ...], int]:
     """
     if plan.split or plan.is_placement:
         return (1,), 1
-    if is_replicated(problem, plan):
+    if is_replicated(problem, plan) or is_sharded(problem, plan):
         return shares_of_replicas(problem, plan), plan.schedule.micro_batches
     return (1,) * max(map(len, Layout(problem, plan).stage_devices)), plan.schedule.micro_batches

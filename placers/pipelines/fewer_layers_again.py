@@ -85,7 +85,8 @@ class _Chain:
             is_again[first:end] = True
         stage = np.cumsum(np.diff(is_again, prepend=is_again[0]))
         again = np.unique(stage[is_again])
-        stages = tuple(stage[self._of_op].tolist())
+        stages, schedule = tuple(stage[self._of_op].tolist()), self._plan.schedule
+        shares = schedule.shares[:1] * (int(stage.max()) + 1)
         return replace(
-            self._plan, schedule=replace(self._plan.schedule, stages=stages, recompute=tuple(again.tolist()))
+            self._plan, schedule=replace(schedule, stages=stages, recompute=tuple(again.tolist()), shares=shares)
         )

@@ -5,14 +5,15 @@ last backward pass runs, bucket by bucket.
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
+from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, PassKind
 from envs.plans.plan import Plan
@@ -34,13 +35,13 @@ _MIB = 2**20
 
 def is_replicated(problem: Problem, plan: Plan) -> bool:
     """Whether a plan, which has been checked, has one stage on several devices and keeps what its passes make."""
-    devices = Layout(problem, plan).stage_devices
-    return len(devices) == 1 < len(devices[0]) and not plan.split and not plan.schedule.recompute
+    devices, schedule = Layout(problem, plan).stage_devices, plan.schedule
+    return len(devices) == 1 < len(devices[0]) and not (plan.split or schedule.recompute or schedule.zero)
 
 
 def shares_of_replicas(problem: Problem, plan: Plan) -> tuple[int, ...]:
     """(devices,) the parts of the batch that replicas of such a plan take, in the order of their devices."""
-    (devices,) = Layout(problem, plan).stage_devices
+    devices = Layout(problem, plan).stage_devices[0]
     shares = plan.schedule.shares[0] if plan.schedule.shares else (1,) * len(devices)
     return tuple(share for _, share in sorted(zip(devices, shares, strict=True)))
 
@@ -52,33 +53,26 @@ class ReplicatedStep:
         self, program: CapturedProgram, problem: Problem, plan: Plan, process: Process, optimizer: MadeOptimizer
     ) -> None:
         """All processes make theirs together. Raises InputError for a plan that cannot be run."""
-        (devices,) = check_pipeline(problem, plan).devices
+        devices = self._joined(problem, plan, process.device)  # all processes take part
         check_divisible(program)
         self.laid = LaidOut.of(problem, plan)
         assert self.laid.expansion is not None  # it has replicas
         devices = tuple(sorted(devices))
-        group = group_of(devices)  # all processes take part
         self._shares, self._micro_batches = shares_of_replicas(problem, plan), plan.schedule.micro_batches
         self._replica = devices.index(process.rank) if process.rank in devices else -1
         self._program, self._device = program, process.device
         if self._replica < 0:
             return
-        self._records = PassRecords(self.laid.expansion, process.rank)
+        self._records = self._records_of(self.laid.expansion, process.rank)
         module = deepcopy(program.example.module).to(process.device)  # hooks of replicas stay on their module
         module.register_forward_pre_hook(self._note_forward, prepend=True)
-        self._has_buffers = any(True for _ in module.buffers())
+        self._before = self._awaited(module)
         read = set(program.step.weight_names)  # all others have no gradient, for which PyTorch would wait
         names = trained_weights(program, problem.graph) & read
         for name, weight in module.named_parameters():
             weight.requires_grad_(name in names)
-        trained = [weight for weight in module.parameters() if weight.requires_grad]
-        self._module = DistributedDataParallel(
-            module,
-            device_ids=None if process.device.type == "cpu" else [process.device],
-            process_group=group,
-            bucket_cap_mb=plan.schedule.bucket_bytes / _MIB,
-        )
-        self._optimizer = optimizer(trained)
+        self._module = self._wrapped(module, plan)
+        self._optimizer = optimizer([weight for weight in module.parameters() if weight.requires_grad])
 
     def run(self, inputs: Mapping[int, Tensor], record: StepRecord | None = None) -> float:
         """One step (`envs.running.running_step`)."""
@@ -90,10 +84,10 @@ class ReplicatedStep:
         losses, passes = list[Tensor](), list[tuple[Pass | None, Mark, Mark]]()
         for number, part in enumerate(parts):
             is_last = number + 1 == len(parts)
-            with nullcontext() if is_last else self._module.no_sync():
+            with self._adding_up(is_last=is_last):
                 began = mark(self._device)
-                if self._has_buffers:
-                    ACTIVITY.note("the broadcast of the first replica's buffers", waits=True, after=began)
+                if self._before:
+                    ACTIVITY.note(self._before, waits=True, after=began)
                 loss = self._loss(part)
                 middle = mark(self._device)
                 ACTIVITY.note(f"the backward pass of micro-batch {number}", after=middle)
@@ -111,6 +105,37 @@ class ReplicatedStep:
         if record is not None:
             record.spans += self._records.spans([*passes, (None, began, mark(self._device))], self._device)
         return sum(map(float, losses))
+
+    # ---- how replicas are joined ---------------------------------------------------------------------------
+
+    def _joined(self, problem: Problem, plan: Plan, device: torch.device) -> tuple[int, ...]:  # noqa: ARG002 - others need it
+        """The devices of the plan, whose processes can then add up gradients."""
+        (devices,) = check_pipeline(problem, plan).devices
+        self._group = group_of(tuple(sorted(devices)))
+        return devices
+
+    def _awaited(self, module: nn.Module) -> str:
+        """What a forward pass waits for before it begins, or nothing."""
+        return "the broadcast of the first replica's buffers" if any(True for _ in module.buffers()) else ""
+
+    def _records_of(self, expansion: Expansion, rank: int) -> PassRecords:
+        return PassRecords(expansion, rank)
+
+    def _wrapped(self, module: nn.Module, plan: Plan) -> nn.Module:
+        """The module, whose gradients are added up over replicas."""
+        return DistributedDataParallel(
+            module,
+            device_ids=None if self._device.type == "cpu" else [self._device],
+            process_group=self._group,
+            bucket_cap_mb=plan.schedule.bucket_bytes / _MIB,
+        )
+
+    def _adding_up(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """The context in which a micro-batch is run, of which gradients may be added up over replicas."""
+        assert isinstance(self._module, DistributedDataParallel)
+        return nullcontext() if is_last else self._module.no_sync()
+
+    # ---- what it ends with ---------------------------------------------------------------------------------
 
     def weights(self) -> Mapping[str, Tensor]:
         """All that have a gradient, by name."""
@@ -136,10 +161,11 @@ class ReplicatedStep:
         what = "the all-reduces of gradients"
         Variable._execution_engine.queue_callback(lambda: ACTIVITY.note(what, waits=True, after=mark(self._device)))
 
-    def _own(self) -> torch.nn.Module:
+    def _own(self) -> nn.Module:
         if self._replica < 0:
-            return torch.nn.Module()
-        module: torch.nn.Module = self._module.module
+            return nn.Module()
+        assert isinstance(self._module, DistributedDataParallel)
+        module: nn.Module = self._module.module
         return module
 
     def _loss(self, inputs: Mapping[int, Tensor]) -> Tensor:

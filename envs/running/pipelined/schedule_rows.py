@@ -64,7 +64,8 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
         )
     if plan.schedule.zero:
         raise InputError(
-            "replicas hold weights, or what belongs to them, in parts (ZeRO), which cannot be run; use zero 0"
+            "replicas hold weights, or what belongs to them, in parts (ZeRO), which is run with one stage alone; use "
+            "zero 0"
         )
     if plan.schedule.order == AS_READY:
         return ScheduleRows(ranks, devices, _as_simulated(problem, plan, ranks, devices))

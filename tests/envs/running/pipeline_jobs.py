@@ -13,12 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 from envs.pass_orders import Ranks
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, Schedule
+from envs.plans.schedule import AS_READY, Schedule, Zero
 from envs.running.captured_program import CapturedProgram
 from envs.running.pipelined.pipelined_step import PipelinedStep
 from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated
 from envs.running.processes import Process
 from envs.running.running_step import RunningStep, Span, StepRecord
+from envs.running.sharded.sharded_step import ShardedStep, is_sharded
 from graphs.capture.examples import Example
 from graphs.families.gnmt import Translator
 from graphs.files.load import load_cluster
@@ -78,6 +79,8 @@ class Case:
     shares: tuple[tuple[int, ...], ...] = ()
     as_pipeline: bool = False  # of one stage, not as replicas of the module
     frozen: int = 0  # first layers
+    zero: Zero = 0
+    shard_group: int = 0
     devices: tuple[int, ...] = ()  # in the order of ranks, replica by replica; 0, 1, 2, ... unless given
 
     @property
@@ -100,7 +103,10 @@ class Case:
         stage = (graph.units * self.stages // graph.num_units).tolist()
         rank_of = {number: rank for rank, stages in enumerate(self.ranks) for number in stages}
         of_rank = [tuple(numbers[rank * self.replicas :][: self.replicas]) for rank in range(len(self.ranks))]
-        schedule = Schedule(self.micro_batches, tuple(stage), self.order, self.recompute, shares=self.shares)
+        schedule = Schedule(
+            self.micro_batches, tuple(stage), self.order, self.recompute, "block" if self.zero else "late",
+            shares=self.shares, zero=self.zero, shard_group=self.shard_group,
+        )  # fmt: skip
         return Plan(tuple(of_rank[rank_of[number]] for number in stage), schedule=schedule)
 
     def batches(self, program: CapturedProgram) -> list[dict[int, Tensor]]:
@@ -150,7 +156,9 @@ class Trainings:
         program = case.program()
         problem = case.problem(program)
         plan, record = case.plan(problem), StepRecord()
-        made = ReplicatedStep if is_replicated(problem, plan) and not case.as_pipeline else PipelinedStep
+        made: type[ReplicatedStep | PipelinedStep] = ShardedStep if is_sharded(problem, plan) else PipelinedStep
+        if is_replicated(problem, plan) and not case.as_pipeline:
+            made = ReplicatedStep
         step: RunningStep = made(program, problem, plan, process, adam)
         batches = case.batches(program)
         losses = [step.run(inputs) for inputs in batches[:-1]] + [step.run(batches[-1], record)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -21,7 +23,7 @@ from torch.distributed._functional_collectives import (
 )
 
 from envs.plans.plan import Plan
-from envs.plans.schedule import AS_READY, Schedule
+from envs.plans.schedule import AS_READY, Schedule, Zero
 from envs.running.captured_program import CapturedProgram
 from envs.running.measured_run import run_plan
 from envs.running.model_data import seeded_example
@@ -39,6 +41,7 @@ from tests.envs.running.nccl_rules import Communicator, Rules, synchronise
 
 TRANSFORMER = "transformer:layers=1,width=24,heads=12,sequence=4,batch=12,vocabulary=48,tied=true"
 NORMED = f"{Path(__file__)}:normed"
+ZEROS = get_args(Zero)
 ORDERS = (AS_READY.name, *by_name.built_in("envs.pass_orders"))
 LIMIT = 200.0  # seconds for a plan, which takes less than one
 
@@ -199,13 +202,21 @@ def replicated(problem: Problem, random: np.random.Generator) -> Plan:
     return Plan((devices,) * ops, schedule=Schedule(int(random.choice([1, 6 // count])), (0,) * ops))
 
 
+def sharded(problem: Problem, random: np.random.Generator) -> Plan:
+    """As `replicated`, which hold parts of weights, or of what belongs to them, all together or in groups."""
+    plan, zero = replicated(problem, random), ZEROS[random.integers(1, 4)]
+    group = 2 if len(plan.devices[0]) == 4 and random.random() < 0.7 else 0
+    order = "early_backward_a" if plan.schedule.micro_batches > 1 else AS_READY
+    return replace(plan, schedule=replace(plan.schedule, order=order, zero=zero, shard_group=group))
+
+
 def divided(problem: Problem, random: np.random.Generator) -> Plan:
     """The heads and features of the Transformer, as experts divide them."""
     placer = TensorParallel(int(random.integers(2, len(problem.cluster) + 1)), random.choice(["whole", "batch"]))
     return as_result(placer.place(problem, seed=0, budget=1), "tensor_parallel", 0).plan
 
 
-WAYS = {"placed": placed, "staged": staged, "replicated": replicated, "divided": divided}
+WAYS = {"placed": placed, "staged": staged, "replicated": replicated, "divided": divided, "sharded": sharded}
 
 
 @cache
@@ -227,7 +238,7 @@ def drawn(way: str, devices: int, seed: int) -> tuple[Training, Problem, Plan]:
 BRIEFLY = 1  # plans of each way and number of processes; with those marked slow there are 100
 PLANS = [
     pytest.param(way, devices, seed, marks=[] if seed < BRIEFLY else [pytest.mark.slow])
-    for devices, counts in ((2, (16, 9, 3, 3)), (3, (16, 12, 3, 3)), (4, (16, 13, 3, 3)))
+    for devices, counts in ((2, (15, 8, 3, 3, 2)), (3, (15, 11, 3, 3, 2)), (4, (14, 12, 3, 3, 3)))
     for way, count in zip(WAYS, counts, strict=True)
     for seed in range(count)
 ]

@@ -215,6 +215,6 @@ def test_a_model_that_a_plan_cannot_run_is_refused_without_processes(
         check_model(training, problem, plan_of(problem, placer))
 
 
-@pytest.mark.parametrize("placer", ["metis", "data_parallel", "gpipe:micro_batches=2", "tensor_parallel"])
+@pytest.mark.parametrize("placer", ["metis", "data_parallel", "gpipe:micro_batches=2", "tensor_parallel", "fsdp"])
 def test_a_model_that_a_plan_can_run_is_not_refused(placer: str, problem: Problem) -> None:
     check_model(TRAINING, problem, plan_of(problem, placer))
