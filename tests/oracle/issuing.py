@@ -65,14 +65,14 @@ def issue(
         others = [] if steps[op] else [there for _, there in sent_to if there != here]
         sent = [(o, u) for (u, v), control, o in edges if v == op and not control and not steps[u]]
         awaited = [(o, u, here) for o, u in sent if placement[u] != here] if awaits else []
-        previous = None
+        previous, fetch = None, 0.0
         if awaits and op_seconds[op][here] > 0 and not steps[op]:
             previous = latest.get(here)
             latest[here] = op
             if kind[op] == 0 and (previous is None or kind[previous] != 0):
-                cost += host.fetch
+                fetch = host.fetch
         begins = previous is not None and kind[previous] != kind[op]
-        thread.left.append((op, thread.owed + cost, awaited, previous if begins else None))
+        thread.left.append((op, thread.owed + cost + fetch, awaited, previous if begins else None))
         thread.owed = 0.0
         for there in others:
             thread.owed += host.collective
