@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from envs.expansion.joined_passes import joined_passes
 from envs.expansion.layout import Layout
 from envs.pass_orders import PassOrder, Ranks, takes
-from envs.pass_orders._joined import joined_passes
 from envs.pipelines.pipeline import ONE_F_ONE_B
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, pass_order_of

@@ -115,7 +115,7 @@ def joined_stages(plan: Plan, devices: Devices) -> tuple[int, ...]:
     """(stages,) the place of the pipeline that each is; `devices` are those of each stage.
 
     Stages that follow one another on the same devices are one, unless the order of passes takes them apart, as those of
-    a V (`envs.pass_orders._joined`); if there are no others, they are one.
+    a V (`envs.expansion.joined_passes`); if there are no others, they are one.
     """
     order, ranks = plan.schedule.order, ranks_of(devices)
     if len(ranks) > 1 and order != AS_READY and takes(order.built, ranks, plan.schedule.micro_batches):
