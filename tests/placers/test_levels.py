@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from envs.objectives import evaluator_of
+from graphs.files.load import load_cluster, load_graph
 from graphs.problem import Problem, objective_of
+from graphs.runtime import runtime_of
 from placers.annealing import Annealing
 from placers.search.levels import COARSEST, RATIO, at_finest, levels_of
 from placers.search.moves import Moves, MoveTables, level_at, move, random_placements
@@ -136,3 +138,19 @@ def test_levels_change_what_is_found_only_where_there_are_several(monkeypatch: p
         assert (plans[0] == plans[1]) == same
     monkeypatch.setattr("placers.annealing.levels_of", lambda problem: (problem,))
     assert Annealing().place(many, seed=1, budget=300).plan == plans[1]  # as without them
+
+
+def test_where_seen_calls_cost_more_modules_are_moved_whole() -> None:
+    """All calls of a module, which may be several, are of one node on some level; and on none where nothing is seen."""
+    graph = load_graph("rnnlm:layers=20,steps=2,hidden=16,batch=2,vocabulary=16")
+    looped = Problem(graph, load_cluster("p100:devices=2"), runtime=runtime_of("parallelize"))
+    paths = np.array([call.module if call is not None else "" for call in graph.calls])
+    cells = [np.flatnonzero(np.char.startswith(paths, f"layers.{layer}.")) for layer in range(20)]
+
+    def whole(problem: Problem) -> list[bool]:
+        return [all(len(set(level.graph.units[ops])) == 1 for ops in cells) for level in levels_of(problem)]
+
+    assert any(whole(looped))
+    assert not any(whole(replace(looped, runtime=runtime_of("parallelize:host=none"))))
+    counts = [len(level.units) for level in levels_of(looped)]
+    assert counts == sorted(counts, reverse=True)
