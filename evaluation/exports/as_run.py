@@ -77,9 +77,10 @@ def _in_order(
     problem: Problem, plan: Plan, degrees: PlanDegrees, to: str, orders: Orders, notes: list[str]
 ) -> Plan:  # fmt: skip
     """The plan in the program's order of passes, or in its own if that is the same one."""
-    if plan.is_placement or (degrees.stages == 1 and degrees.micro_batches == 1):
-        return plan
     planned, devices = plan.schedule.order, Layout(problem, plan).stage_devices
+    is_single = degrees.stages == 1 and degrees.micro_batches == 1  # a pass of each kind
+    if plan.is_placement or (is_single and planned == AS_READY):
+        return plan
     order = orders(planned, degrees.pp, degrees.stages)
     if _same_passes(planned, order, ranks_of(devices), degrees.micro_batches):
         return plan

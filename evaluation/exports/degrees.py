@@ -117,11 +117,16 @@ def joined_stages(plan: Plan, devices: Devices) -> tuple[int, ...]:
     Stages that follow one another on the same devices are one, unless the order of passes takes them apart, as those of
     a V (`envs.expansion.joined_passes`); if there are no others, they are one.
     """
-    order, ranks = plan.schedule.order, ranks_of(devices)
-    if len(ranks) > 1 and order != AS_READY and takes(order.built, ranks, plan.schedule.micro_batches):
+    if len(set(devices)) > 1 and takes_apart(plan, devices):
         return tuple(range(len(devices)))
     runs = [len([*run]) for _, run in groupby(devices)]
     return tuple(place for place, count in enumerate(runs) for _ in range(count))
+
+
+def takes_apart(plan: Plan, devices: Devices) -> bool:
+    """Whether the order of passes takes these stages, (stages,), as they are, so that none are joined."""
+    order = plan.schedule.order
+    return order != AS_READY and takes(order.built, ranks_of(devices), plan.schedule.micro_batches)
 
 
 def ranks_of(devices: Devices) -> Ranks:

@@ -19,6 +19,7 @@ from envs.costs.costs import costs_of
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY
 from envs.plans.stages import Devices, stages_of
+from evaluation.exports.degrees import joined_stages, takes_apart
 from evaluation.exports.written import Written
 from graphs.algorithms.components import strong_components
 from graphs.algorithms.order import topological_order
@@ -54,7 +55,23 @@ class ModuleKeys:
         if is_pipeline(plan):
             place = stages_of(graph, plan.devices, plan.schedule.stages)
             hosts = tuple(plan.devices[op] for op in np.unique(place, return_index=True)[1].tolist())
-        return cls(problem, plan, modules, hosts, _most(problem, plan, modules, place))
+        found = cls(problem, plan, modules, hosts, _most(problem, plan, modules, place))
+        return found._without_empty_parts() if plan.schedule.stages else found
+
+    def _without_empty_parts(self) -> ModuleKeys:
+        """The same without stages that have no module, but run as one with others that have."""
+        if takes_apart(self.plan, self.hosts):
+            return self
+        pieces, held = joined_stages(self.plan, self.hosts), set(self.places.tolist())
+        with_modules = {pieces[place] for place in held}
+        kept = [place for place, piece in enumerate(pieces) if place in held or piece not in with_modules]
+        number, schedule = {place: at for at, place in enumerate(kept)}, self.plan.schedule
+        recompute = tuple(number[place] for place in schedule.recompute if place in number)
+        return replace(
+            self, plan=replace(self.plan, schedule=replace(schedule, recompute=recompute)),
+            hosts=tuple(self.hosts[place] for place in kept),
+            places=np.array([number[place] for place in self.places.tolist()], np.int64),
+        )  # fmt: skip
 
     @property
     def keys(self) -> tuple[str, ...]:

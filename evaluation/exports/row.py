@@ -11,7 +11,7 @@ recomputed or not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -108,6 +108,30 @@ class LayerRow:
         """(layers,) whether each runs forward again for the backward pass."""
         again = recomputed_ops(self.keys.problem, self.plan)
         return [bool(again[self.keys.modules.of_op == layer].any()) for layer in self.layers]
+
+    @property
+    def again(self) -> list[list[bool]]:
+        """Of each piece, of its layers, whether they run forward again."""
+        found: list[list[bool]] = [[] for _ in self.counts]
+        for again, piece in zip(self.recomputed, self.piece[list(self.layers)].tolist(), strict=True):
+            found[piece].append(again)
+        return found
+
+    def with_first_again(self, count: int) -> LayerRow:
+        """The same, of which the first layers of each piece run forward again, at most so many, and no others."""
+        place, hosts, piece_of, recompute = np.zeros_like(self.place), list[tuple[int, ...]](), list[int](), list[int]()
+        of_layer = self.piece[list(self.layers)].tolist()
+        for piece, devices in enumerate(self.devices):
+            mine = [layer for layer, of in zip(self.layers, of_layer, strict=True) if of == piece]
+            recompute += [len(hosts)] if mine else []
+            for part in (mine[:count], mine[count:]) if len(mine) > count else (mine,):
+                place[part] = len(hosts)
+                hosts.append(devices)
+                piece_of.append(piece)
+        place[after(self.keys, list(self.layers))] = len(hosts) - 1
+        schedule = replace(self.keys.plan.schedule, recompute=tuple(recompute))
+        keys = replace(self.keys, plan=replace(self.keys.plan, schedule=schedule))
+        return LayerRow(keys, self.layers, place, tuple(hosts), tuple(piece_of))
 
     def _ranks(self) -> tuple[str, ...]:
         ranks = [*dict.fromkeys(self.devices)]

@@ -276,8 +276,12 @@ def test_first_layers_that_are_recomputed_are_counted_for_each_stage() -> None:
     found = flags(written(plan((0, 1), (2, 1)), "megatron"))
     assert [found["--recompute-method"], found["--recompute-num-layers"]] == ["block", "1"]
     assert found["--pipeline-model-parallel-layout"] == "Ett|tttL"
-    with pytest.raises(InputError, match="as many of the first layers of each stage, and this plan has 0, 2 in its"):
-        written(plan((0, 0), (2, 2)), "megatron")
+    model, _ = row()
+    rounded = export_plan(problem, plan((0, 0), (2, 2)), model, "megatron")
+    assert "recomputes the first 2 layers of each stage, and the plan 0, 2 in its stages" in rounded.notes[-1]
+    assert flags(rounded.text)["--recompute-num-layers"] == "2"
+    again = {problem.graph.names[op][:8] for op in np.flatnonzero(recomputed_ops(problem, rounded.plan)).tolist()}
+    assert again == {f"layers.{layer}" for layer in (0, 1, 2, 3)}
     with pytest.raises(InputError, match=r"recomputes all layers or none, and this plan recomputes layers.2, layers.3"):
         written(plan((0, 0), (2, 2)), "torchtitan")
     with pytest.raises(InputError, match="pipelines recompute all layers or none"):

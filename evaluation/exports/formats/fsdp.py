@@ -14,7 +14,7 @@ import numpy as np
 from envs.expansion.layout import Layout
 from envs.expansion.weight_groups import WeightGroups
 from envs.plans.plan import Plan
-from evaluation.exports.as_run import PlanAsRun
+from evaluation.exports.as_run import Order, PlanAsRun, one_forward_one_backward
 from evaluation.exports.degrees import PlanDegrees, recomputed_ops
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
@@ -32,7 +32,7 @@ def write(problem: Problem, plan: Plan) -> Written:
     Raises InputError for a plan of several stages or shards, for one whose replicas hold weights, gradients or both in
     whole, and for a graph that does not know the modules of a model.
     """
-    run = PlanAsRun.of(problem, plan, "fsdp")
+    run = PlanAsRun.of(problem, plan, "fsdp", _order)
     graph, degrees = run.problem.graph, run.degrees
     check_calls(graph)
     if degrees.pp > 1 or degrees.cp * degrees.ep * degrees.tp > 1:
@@ -51,6 +51,11 @@ def write(problem: Problem, plan: Plan) -> Written:
     on = "cpu" if all(run.problem.cluster.devices[each].kind == "cpu" for each in run.plan.devices[0]) else "cuda"
     text = "\n".join(_lines(degrees, on, _wrapped(run.problem, run.plan), checkpointed))
     return Written(text, run.problem, run.plan, (*run.notes, *degrees.unsaid))
+
+
+def _order(planned: Order, ranks: int, stages: int) -> Order:
+    """That of gradients that are accumulated; a pipeline, which is refused, keeps its own."""
+    return planned if ranks > 1 else one_forward_one_backward(planned, ranks, stages)
 
 
 def _wrapped(problem: Problem, plan: Plan) -> list[str]:

@@ -20,7 +20,6 @@ from evaluation.exports.degrees import PlanDegrees
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
-from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
 FSDP = {2: "optim_grads", 3: "optim_grads_params"}  # by the stage of ZeRO; of 1 it is the distributed optimizer
@@ -29,17 +28,17 @@ FSDP = {2: "optim_grads", 3: "optim_grads_params"}  # by the stage of ZeRO; of 1
 def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     """A line for each flag, in an array of the shell: `torchrun ... pretrain_gpt.py "${PARALLEL_ARGS[@]}" ...`.
 
-    Raises InputError for stages that do not go to one device after the other, over and over again, and for layers that
-    are recomputed, but are not the first ones of each stage, as many of each.
+    Raises InputError for stages that do not go to one device after the other, over and over again.
     """
     run = PlanAsRun.of(problem, plan, "megatron")
     row, degrees = LayerRow.of(ModuleKeys.of(run.problem, run.plan, model), "megatron", equal=True), run.degrees
     shape = row.shape("megatron", several=True)
+    row, notes = _as_recomputed(row, run.notes)
     flags = [*_parallelism(degrees, shape, row.counts), *_batch(degrees), *_zero(degrees), *_recomputation(row)]
     lines = "\n".join(f"    {flag}" for flag in flags)
     processes = degrees.dp * degrees.cp * degrees.tp * shape.ranks
     text = f"# of {processes} processes\nPARALLEL_ARGS=(\n{lines}\n)"
-    return row.written(text, (*run.notes, *degrees.unsaid))
+    return row.written(text, (*notes, *degrees.unsaid))
 
 
 def _parallelism(degrees: PlanDegrees, shape: PipelineShape, counts: list[int]) -> Iterator[str]:
@@ -76,22 +75,19 @@ def _zero(degrees: PlanDegrees) -> Iterator[str]:
         yield "--ckpt-format fsdp_dtensor"
 
 
+def _as_recomputed(row: LayerRow, notes: tuple[str, ...]) -> tuple[LayerRow, tuple[str, ...]]:
+    """The row as Megatron-LM recomputes it: of each stage as many of the first layers."""
+    most = max(map(sum, row.again))
+    if not most or all(each == [at < most for at in range(len(each))] for each in row.again):
+        return row, notes
+    counts = ", ".join(str(sum(each)) for each in row.again)
+    note = f"megatron recomputes the first {most} layers of each stage, and the plan {counts} in its stages, or others."
+    return row.with_first_again(most), (*notes, note)
+
+
 def _recomputation(row: LayerRow) -> Iterator[str]:
     if not any(row.recomputed):
         return
     yield "--recompute-granularity full"
-    if all(row.recomputed):
-        yield "--recompute-method uniform"
-        yield "--recompute-num-layers 1"
-        return
-    of_piece: list[list[bool]] = [[] for _ in row.counts]
-    for again, piece in zip(row.recomputed, row.piece[list(row.layers)].tolist(), strict=True):
-        of_piece[piece].append(again)
-    most = max(map(sum, of_piece))
-    if any(layers != [at < most for at in range(len(layers))] for layers in of_piece):
-        raise InputError(
-            "megatron recomputes as many of the first layers of each stage, and this plan has "
-            f"{', '.join(str(sum(layers)) for layers in of_piece)} in its stages, or others; give it another plan"
-        )
-    yield "--recompute-method block"
-    yield f"--recompute-num-layers {most}"
+    yield f"--recompute-method {'uniform' if all(row.recomputed) else 'block'}"
+    yield f"--recompute-num-layers {1 if all(row.recomputed) else max(map(sum, row.again))}"
