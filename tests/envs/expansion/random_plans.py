@@ -150,7 +150,7 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     schedule = Schedule(
         micro_batches=micro_batches, stages=stages, order=order, update=update, zero=zero,
         shard_group=draw(st.sampled_from([0, *groups])),
-        recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=when,
+        recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)))))), recompute_at=when,
         sharing=sharing, shares=tuple(shares[several] for several in on) if sharing == "split" else (),
     )  # fmt: skip
     return problem, Plan(tuple(on[stage] for stage in stages), schedule=schedule)
