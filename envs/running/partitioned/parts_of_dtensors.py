@@ -79,7 +79,7 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _viewed(self, part: Tensor, shape: Sequence[int]) -> Tensor:
         try:
             return aten.view.default(part, shape)  # type: ignore[no-any-return]
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # the latter of tensors without data
             if part.numel() != torch.Size(shape).numel() and -1 not in shape:
                 raise
             copied: Tensor = part.reshape(shape)

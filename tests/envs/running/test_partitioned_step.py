@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import distributed
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
@@ -55,6 +56,7 @@ CASES = [
     ("gpt", "v100x2", Parallel(cp=2)),
     ("gpt", "v100x2", Parallel(tp=2, sequence=True)),
     ("gpt", "v100x4", Parallel(cp=2, tp=2, sequence=True)),
+    ("gpt", "v100x4", Parallel(dp=2, tp=2, zero=3)),  # fully sharded replicas of shards
     ("mixture", "v100x2", Parallel(ep=2)),  # experts on other devices, and all else by samples
     ("conv", "v100x2", tofu()),  # batch normalisation by channels
     ("conv", "v100x4", data_parallel()),
@@ -129,6 +131,12 @@ def test_a_view_that_memory_does_not_allow_is_a_copy_which_cannot_be_changed_in_
         torch.ops.aten.view.default(x.contiguous(), [6]).add_(1)
         with pytest.raises(RuntimeError, match="shape"):
             torch.ops.aten.view.default(x, [5])
+
+
+def test_such_a_view_of_a_tensor_without_data_is_a_copy_too() -> None:
+    """As in the dry step, before processes are started."""
+    with FakeTensorMode(), OnParts():
+        assert torch.ops.aten.view.default(torch.empty(3, 2).T, [6]).shape == (6,)
 
 
 def test_what_a_device_receives_in_collectives_by_hand() -> None:
