@@ -24,12 +24,14 @@ from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
 from placers.pipelines.budget import spending
+from placers.pipelines.contest import Contest
 from placers.pipelines.cuts import ALL, NEEDED
 from placers.pipelines.merit import INVALID
 from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula, in_flight
+from placers.pipelines.planning import PipelinePlanning
 from placers.pipelines.proposals import LATER, Proposal, Proposer
-from placers.planner import Planner, _Planning
+from placers.planner import Planner
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers, v_shaped
@@ -307,7 +309,9 @@ def test_latency_is_what_pipelines_are_judged_by_where_it_is_the_objective() -> 
     problem = chain(3, 4, [1.0] * 2, samples=16)
     for objective in ("step-time", "throughput", "latency"):
         with spending(9, "planner") as spent:
-            planning = _Planning(QUICK, replace(problem, objective=objective_of(objective)), 0, spent)
+            judged = replace(problem, objective=objective_of(objective))
+            contest = Contest(judged, spent)
+            planning = PipelinePlanning(judged, contest, spent, 0, layers=9, micro_batches=0, split=False)
             assert planning._by_latency() == (objective == "latency")
 
 
