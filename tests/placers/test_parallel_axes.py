@@ -252,17 +252,26 @@ def degrees(draw: st.DrawFn) -> Parallel:
     return Parallel(dp, tp, sequence, cp, pp=pp, micro_batches=micro_batches, recompute=recompute, zero=zero)
 
 
-@settings(max_examples=examples(100, 4))
-@given(degrees())
-def test_a_plan_by_its_degrees_takes_what_the_oracle_says(placer: Parallel) -> None:
-    problem = Problem(load_graph(SMALL), toy_cluster(8), optimizer="sgd")
+def check_against_oracle(problem: Problem, placer: Parallel) -> None:
+    """Times and memory of the placer's plan."""
     laid = LaidOut.of(problem, placer.place(problem).plan)
     devices = laid.placement[laid.problem.graph.units].tolist()
-    priorities = priorities_of(laid.problem, laid.order)
-    expected = oracle(laid.problem, costs_of(laid.problem).op_seconds.tolist(), devices, priorities)
+    seconds = costs_of(laid.problem).op_seconds.tolist()
+    expected = oracle(laid.problem, seconds, devices, priorities_of(laid.problem, laid.order))
     timeline = laid.simulator().timeline(laid.placement)
     check_times(timeline, expected)
     assert timeline.peak_bytes.tolist() == expected.peak_bytes
+
+
+@settings(max_examples=examples(100, 4))
+@given(degrees())
+def test_a_plan_by_its_degrees_takes_what_the_oracle_says(placer: Parallel) -> None:
+    check_against_oracle(Problem(load_graph(SMALL), toy_cluster(8), optimizer="sgd"), placer)
+
+
+@pytest.mark.parametrize("placer", [Parallel(dp=4, ep=2), Parallel(dp=2, ep=2, tp=2, micro_batches=2)])
+def test_a_plan_whose_experts_are_divided_takes_what_the_oracle_says(placer: Parallel) -> None:
+    check_against_oracle(Problem(mixture(), toy_cluster(4), optimizer="sgd"), placer)
 
 
 # ---- offered ---------------------------------------------------------------------------------------------------------
