@@ -141,7 +141,7 @@ def _print(result: object, json: bool) -> None:
     elif hasattr(result, "__rich__"):
         from evaluation.records.text_console import TextConsole  # not for --json: it takes a while to import
 
-        TextConsole().print(result)  # as wide as the terminal, or as COLUMNS says; 80 columns where neither is known
+        TextConsole().print(result, crop=False)  # as wide as the terminal, or as COLUMNS says; 80 columns else
     else:
         print(printable(str(plain)))
     for required in ("require_fit", "require_equal"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from evaluation.exports.exported_plan import ExportedPlan
 
-WITHOUT_MODEL = ("fsdp", "schedule_csv", "chakra")  # formats that take a plan as it is
+WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
 
 
 @switched(CACHE, CODE)

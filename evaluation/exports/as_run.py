@@ -55,13 +55,19 @@ class PlanAsRun:
     notes: tuple[str, ...]  # what was planned otherwise
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan, to: str, orders: Orders = one_forward_one_backward) -> PlanAsRun:
-        """Raises InputError as `PlanDegrees.of`, and for what the program neither runs nor has a like of."""
+    def of(
+        cls, problem: Problem, plan: Plan, to: str, orders: Orders = one_forward_one_backward, *,
+        whole_blocks: bool = True,
+    ) -> PlanAsRun:  # fmt: skip
+        """Without a pipeline `whole_blocks` are recomputed, or what the plan says.
+
+        Raises InputError as `PlanDegrees.of`, and for what the program neither runs nor has a like of.
+        """
         problem = replace(problem, graph=untied(problem.graph))
         degrees, notes = PlanDegrees.of(problem, plan, to), list[str]()
         plan = _divided_by_rule(plan, degrees, to, notes)
         plan = _recomputed_by_layers(problem, plan, to, notes)
-        if degrees.pp == 1 and plan.schedule.recompute:
+        if whole_blocks and degrees.pp == 1 and plan.schedule.recompute:
             plan = _of_whole_blocks(problem, plan, to, notes)
         plan = _in_order(problem, plan, degrees, to, orders, notes)
         if plan.order not in (None, PROGRAM):

@@ -1,9 +1,11 @@
 """The lines for fully_shard wrap the plan's blocks, and what they wrap computes what the model does."""
 
 import copy
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +16,11 @@ from torch.distributed.tensor import DTensor
 
 import placelab
 from envs.plans.plan import Plan
+from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.exports.degrees import recomputed_ops
+from evaluation.exports.exported_plan import ExportedPlan
 from evaluation.exports.formats import export_plan
+from evaluation.records.text_console import TextConsole
 from graphs.problem import Problem
 from graphs.runtime import IDEAL
 from placers.parallel import Parallel
@@ -34,7 +39,7 @@ def problem() -> Problem:
 
 
 def lines(plan: Plan, found: Problem) -> str:
-    return export_plan(found, plan, None, "fsdp").text
+    return export_plan(found, plan, Row(), "fsdp").text
 
 
 def loss_of(model: nn.Module, words: Tensor) -> Tensor:
@@ -53,11 +58,17 @@ def wrapped_step(rank: int, file: str, texts: list[str]) -> None:
     for text in texts:
         model = copy.deepcopy(plain)
         model.zero_grad()
-        exec(compile(text, "fsdp", "exec"), {"model": model})
+        names: dict[str, Any] = {"model": model}
+        exec(compile(text, "fsdp", "exec"), names)
         assert [name for name, each in model.named_modules() if isinstance(each, FSDPModule)] == ["", *BLOCKS]
         assert sum(isinstance(each, CheckpointWrapper) for each in model.modules()) == 5 * ("checkpoint" in text)
-        loss = loss_of(model, words[rank * SAMPLES : (rank + 1) * SAMPLES])
-        loss.backward()  # type: ignore[no-untyped-call]
+        mine, loss = words[rank * SAMPLES : (rank + 1) * SAMPLES], torch.zeros(())
+        parts = mine.chunk(2 if "micro-batches" in text else 1)
+        for number, part in enumerate(parts):
+            names.get("begin_micro_batch", bool)(number + 1 == len(parts))
+            of_part = loss_of(model, part) / len(parts)
+            of_part.backward()  # type: ignore[no-untyped-call]
+            loss += of_part.detach()
         expected = {name: each.grad for name, each in plain.named_parameters()}
         for name, each in model.named_parameters():
             assert isinstance(each.grad, DTensor)
@@ -65,14 +76,17 @@ def wrapped_step(rank: int, file: str, texts: list[str]) -> None:
                 each.grad.full_tensor(), expected.pop(name.replace("_checkpoint_wrapped_module.", ""))
             )
         assert not expected
-        distributed.all_reduce(loss.data)
-        torch.testing.assert_close(loss.data / PROCESSES, loss_of(plain, words).detach())
+        distributed.all_reduce(loss)
+        torch.testing.assert_close(loss / PROCESSES, loss_of(plain, words).detach())
     distributed.destroy_process_group()
 
 
 def test_wrapped_blocks_compute_what_the_model_does(tmp_path: Path) -> None:
     found = problem()
-    asked = [Parallel(zero=3), Parallel(zero=3, recompute=True), Parallel(zero=2)]
+    asked = [
+        Parallel(zero=3), Parallel(zero=3, recompute=True, micro_batches=2), Parallel(zero=2, micro_batches=2),
+        Parallel(zero=1, micro_batches=2),
+    ]  # fmt: skip
     texts = [lines(each.place(found).plan, found) for each in asked]
     begin()
     arguments = [(rank, str(tmp_path / "store"), texts) for rank in range(PROCESSES)]
@@ -91,17 +105,35 @@ def test_a_group_of_replicas_is_an_axis_of_the_mesh() -> None:
     assert 'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))' in text
 
 
-def test_blocks_of_which_parts_are_recomputed_are_checkpointed() -> None:
+def test_parts_of_blocks_that_are_modules_are_checkpointed_and_else_whole_blocks() -> None:
     found = problem()
     graph, plan = found.graph, Parallel(zero=3, recompute=True, micro_batches=2).place(found).plan
-    begins = [graph.names.index(name) for name in ("layers.1.up/addmm_2", "layers.2.up/addmm_4", "layers.3.up/addmm_6")]
+    begins = [graph.names.index(f"layers.{each}") for each in ("1.up/addmm_2", "2.up/addmm_4", "3.up/addmm_6")]
     forward = np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))
-    stage = np.searchsorted([*begins, begins[-1] + 1], forward, side="right")
-    some = replace(plan, schedule=replace(plan.schedule, stages=tuple(stage.tolist()), recompute=(1, 3)))
-    some.check(found)  # of layers.3 one product of two
-    written = export_plan(found, some, None, "fsdp")
-    assert written.notes == ("fsdp recomputes whole layers, and the plan parts of 1 of them.",)
-    assert 'for name in ["layers.1", "layers.3"]:' in written.text
-    assert f"for name in {json.dumps(BLOCKS)}:" in written.text
-    again = {graph.names[op].partition("/")[0] for op in np.flatnonzero(recomputed_ops(found, written.plan)[:20])}
+
+    def some(ops: int) -> Plan:
+        """Of layers.3 so many ops run again, and all of layers.1."""
+        stages = np.searchsorted([*begins, begins[-1] + ops], forward, side="right")
+        of_them = replace(plan, schedule=replace(plan.schedule, stages=tuple(stages.tolist()), recompute=(1, 3)))
+        of_them.check(found)
+        return of_them
+
+    one = export_plan(found, some(1), Row(), "fsdp")
+    assert (one.plan, one.notes) == (some(1), ())
+    assert 'for name in ["layers.1", "layers.3.up"]:' in one.text
+    assert f"for name in {json.dumps(BLOCKS)}:" in one.text
+    both = export_plan(found, some(2), Row(), "fsdp")
+    assert both.notes == ("fsdp recomputes whole layers, and the plan parts of 1 of them.",)
+    assert 'for name in ["layers.1", "layers.3"]:' in both.text
+    again = {graph.names[op].partition("/")[0] for op in np.flatnonzero(recomputed_ops(found, both.plan)[:20])}
     assert again == {"layers.1", "layers.1.up", "layers.1.down", "layers.3", "layers.3.up", "layers.3.down"}
+
+
+def test_lines_are_printed_whole_however_narrow_a_terminal_is() -> None:
+    found = problem()
+    planned = SimulatedPlan.of(found, Parallel(zero=3).place(found).plan)
+    text = lines(planned.plan, found)
+    console = TextConsole(file=io.StringIO(), width=40, force_terminal=False)
+    with console.capture() as capture:
+        console.print(ExportedPlan("fsdp", text, planned, planned), crop=False)
+    assert capture.get().startswith(text)

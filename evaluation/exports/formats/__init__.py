@@ -31,9 +31,10 @@ OF_MODULES: dict[str, Callable[[ModuleKeys], Written]] = {
 }  # fmt: skip
 OF_TRAINING: dict[str, Callable[[Problem, Plan, nn.Module], Written]] = {
     "torchtitan": torchtitan.write, "megatron": megatron.write, "deepspeed": deepspeed.write,
+    "fsdp": fsdp.write,
 }  # fmt: skip
 OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {
-    "fsdp": fsdp.write, "schedule_csv": schedule_csv.write, "chakra": chakra.write,
+    "schedule_csv": schedule_csv.write, "chakra": chakra.write,
 }  # fmt: skip
 
 FORMATS = (*OF_MODULES, *OF_TRAINING, *OF_PLANS)
