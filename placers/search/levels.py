@@ -52,7 +52,7 @@ def _of_modules(problem: Problem) -> Iterator[Problem]:
         first: dict[str, int] = {}
         inside = np.flatnonzero(calls.of_op > 0)
         paths = [".".join(calls.paths[each].split(".")[:depth]) for each in calls.of_op[inside].tolist()]
-        to = [first.setdefault(path, op) for path, op in zip(paths, inside.tolist(), strict=True)]
+        to = np.array([first.setdefault(path, op) for path, op in zip(paths, inside.tolist(), strict=True)], np.int64)
         group = connected_components(np.concatenate([in_units, np.column_stack([inside, to])]), len(graph))
         tied = replace(problem, graph=replace(graph, group=group))
         if len(tied.units) not in known:
