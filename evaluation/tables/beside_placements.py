@@ -33,7 +33,7 @@ def beside_placement(timeline: Timeline, *, compared: bool = False) -> list[str]
     if timeline.expansion is not None or len(problem.cluster) < 2 or not problem.graph.is_training:
         return []
     summary = StepSummary.of(timeline)
-    said = [_issued(timeline, summary)]
+    said = [_issued(timeline, summary), _replayed(timeline)]
     if not compared:
         said.append(_data_parallel(timeline) or (OTHER_KINDS if summary.speedup < LITTLE else ""))
     return [each for each in said if each]
@@ -77,7 +77,21 @@ def _issued(timeline: Timeline, summary: StepSummary) -> str:
     return f"In PyTorch's order, as the loop of the model's own code has it: {seconds(taken)}, {over} one device."
 
 
+def _replayed(timeline: Timeline) -> str:
+    """What a replayed step takes, of which a thread issues less, if that is much less than the loop."""
+    problem = timeline.problem
+    if not problem.runtime.streams or problem.host is None or not problem.graph.calls:
+        return ""
+    taken = _in_loop(timeline, "replay")
+    if taken * LITTLE > timeline.step_seconds:
+        return ""
+    return (
+        f"Issuing ops binds this loop: replayed, a step of this plan takes {seconds(taken)}. `--runtime replay` plans "
+        "for that, and `parallelize(..., replay=inputs)` runs it."
+    )
+
+
 def _in_loop(timeline: Timeline, runtime: str) -> float:
-    """Seconds of the placement where the loop of the model's own code runs it."""
+    """Seconds of the placement where a loop of the model's own code runs it."""
     plan = Plan(tuple((device,) for device in timeline.placement.tolist()))
     return simulate(replace(timeline.problem, runtime=runtime_of(runtime)), plan).step_seconds

@@ -80,6 +80,17 @@ def test_a_gain_that_pytorchs_order_loses_is_said() -> None:
         assert not any("PyTorch" in each for each in beside_placement(replace(timeline, step_seconds=alone.seconds)))
 
 
+def test_a_replayed_step_is_named_where_issuing_binds_the_loop() -> None:
+    timeline = placed("gpt", [0, 1])
+    placement = Plan.of(timeline.placement.tolist())
+    for runtime, is_said in (("parallelize", True), ("parallelize:host=none", False), ("replay", False)):
+        found = simulate(replace(timeline.problem, runtime=runtime_of(runtime)), placement)
+        told = [each for each in beside_placement(found, compared=True) if "replayed" in each]
+        assert len(told) == is_said
+        if is_said:
+            assert f"replayed, a step of this plan takes {seconds(in_loop(timeline, 'replay'))}." in told[0]
+
+
 def test_it_is_said_of_which_plans_the_bound_is() -> None:
     timeline = placed("gpt", [0, 1])
     assert kind_of(timeline) == "undivided op placements"

@@ -59,6 +59,10 @@ def test_five_steps_of_adam_are_the_models_by_random_plans(
         problem = Problem(graph, load_cluster(f"p100x{devices}"), runtime=WAITING)
         drawn = random.integers(0, devices, graph.num_units)
         drawn = np.where(random.random(graph.num_units) < random.choice([0.0, 0.5, 0.9]), 0, drawn)
+        if seed % 2:  # a module on one device as a whole
+            outer = [call.module.split(".")[: 1 + seed % 3] if call is not None else [] for call in graph.calls]
+            _, number = np.unique([".".join(each) for each in outer], return_inverse=True)
+            drawn[graph.units[::-1]] = random.integers(0, devices, len(number))[number][::-1]
         problem, plan, _ = on_calls(problem, Plan.of_units(problem, drawn), module)
         recorder = Recorder(devices)
         with monkeypatch.context() as aside:
