@@ -43,7 +43,9 @@ class SideStreams:
         """The list may become longer later."""
         self._devices, self._accelerator = devices, torch.accelerator.current_accelerator()
         self._streams: dict[tuple[int, int], tuple[torch.Stream, torch.Stream]] = {}
-        self._left: dict[int, dict[int, torch.Stream]] = {}  # by source and destination: read from since `settle`
+        self._left: dict[int, dict[int, tuple[torch.Stream, int]]] = {}  # by source and destination, with the last copy
+        self._copies = 0  # so far
+        self._settled: dict[tuple[int, torch.Stream], int] = {}  # of a place and its stream, after how many copies
         self._lock = threading.Lock()  # each device has a thread in a backward pass
         self._referred: dict[int, list[tuple[Tensor, torch.Event]]] = {}  # by the backward pass that has sent it
 
@@ -64,7 +66,8 @@ class SideStreams:
             there = self._copied(tensor, destination)
         self._keep(tensor, leaves)
         with self._lock:
-            self._left.setdefault(source, {})[destination] = leaves
+            self._copies += 1
+            self._left.setdefault(source, {})[destination] = leaves, self._copies
         return PendingCopy(there, destination, arrives.record_event())
 
     def receive(self, sent: PendingCopy) -> Tensor:
@@ -76,10 +79,14 @@ class SideStreams:
 
     def settle(self, place: int) -> None:
         """Let what the current stream of a place is given from now on wait until what has left it has been read."""
+        if place not in self._left:
+            return
+        current = self._current(place)  # that of this thread, which does not wait for what another one has settled
         with self._lock:
-            left = self._left.pop(place, {})
-        for stream in left.values():
-            self._current(place).wait_stream(stream)
+            before, self._settled[place, current] = self._settled.get((place, current), 0), self._copies
+            left = [stream for stream, copy in self._left[place].values() if copy > before]
+        for stream in left:
+            current.wait_stream(stream)
 
     def settle_all(self) -> None:
         """The same of all places."""

@@ -5,6 +5,7 @@ another thread waits, for all but small messages, of which as many as there are 
 step ends. It waits for one after another, as their readers ask for them.
 """
 
+import os
 from collections import deque
 from dataclasses import dataclass
 from functools import cache
@@ -66,6 +67,10 @@ def _awaited() -> SimpleQueue[_Awaited | Event]:
     queue: SimpleQueue[_Awaited | Event] = SimpleQueue()
     Thread(target=_wait, args=(queue,), name="departures", daemon=True).start()
     return queue
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_awaited.cache_clear)  # where that thread does not run
 
 
 def _wait(queue: SimpleQueue[_Awaited | Event]) -> None:

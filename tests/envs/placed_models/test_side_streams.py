@@ -189,6 +189,26 @@ def test_streams_join_accelerators_of_a_kind(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(streams.join(*ends) for ends in ((0, 2), (2, 0), (0, 0), (EVERYWHERE, 1)))
 
 
+def test_each_stream_of_a_device_waits_for_what_has_left_it() -> None:
+    """Two threads have streams of their own; neither takes from the other what it has yet to wait for."""
+    recorder = Recorder(2)
+    streams = RecordedStreams([torch.device("cpu")] * 2, recorder)
+    leaves, _ = streams._between(0, 1)
+    own, other = recorder.compute[0], recorder.stream(0)
+    for _ in range(2):
+        streams.send(torch.ones(2), 0, 1)
+        sent = cast(Any, leaves).tick()
+        for each in (own, other):
+            assert not each.knows(sent)
+            recorder.compute[0] = each
+            streams.settle(0)
+            assert each.knows(sent)
+    before = dict(own.clock)
+    recorder.compute[0] = own
+    streams.settle_all()  # nothing has left since
+    assert own.clock == before
+
+
 class WaitsForNobody(RecordedStreams):
     def send(self, tensor: Tensor, source: int, destination: int) -> PendingCopy:
         leaves, _ = self._between(source, destination)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,3 +108,17 @@ def test_what_cannot_be_sent_ends_the_step() -> None:
     with pytest.raises(RuntimeError, match="the other process has gone"):
         leaving.wait()
     leaving.wait()
+
+
+def test_after_a_fork_another_thread_waits() -> None:
+    """In a process of its own, whose memory has no threads of others."""
+    program = (
+        "import os, torch\n"
+        "from envs.running.op_by_op.departures import Departures\n"
+        "Departures(torch.device('cpu')).wait()\n"
+        "child = os.fork()\n"
+        "Departures(torch.device('cpu')).wait()\n"
+        "if child:\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100, cwd=Path(__file__).parents[3])
