@@ -182,6 +182,10 @@ class KnownTensors:
             )
         return tuple(args), kwargs
 
+    def copied(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Those of whose memory there may be copies."""
+        return [tensor for tensor in tensors if memory_of(tensor) in self._writes]
+
     def shows(self, copied: Iterable[Brought], out: Any) -> bool:
         """Whether what a call returns shows a copy that was made for it."""
         if isinstance(out, Tensor) and out.requires_grad and not out._is_view():  # has memory of its own, or is one

@@ -47,6 +47,7 @@ class _Entered:
     part: nn.Module
     last: Decision  # about the call before it
     given: Given
+    handled: BaseException | None  # the exception that the model's code handles meanwhile
     brought: list[Brought] = field(default_factory=list)  # what was copied for its calls
 
 
@@ -56,6 +57,8 @@ class _Unseen:
 
     part: nn.Module
     whole: WholeModule
+    handled: BaseException | None
+    sent: Sequence[tuple[Tensor, int]]  # arguments that may be on their way elsewhere, and their versions
     copied: list[Brought] = field(default_factory=list)
     depth: int = 0  # how often it has called itself
 
@@ -102,22 +105,25 @@ class ModuleCalls:
         if self._unseen is not None:
             self._unseen.depth += part is self._unseen.part
             return None
-        whole = mode.last.modules.get(part) if mode.repeats else None
+        whole, handled = mode.last.modules.get(part) if mode.repeats else None, sys.exc_info()[1]
         if whole is None or not whole.runs or not self._is_innermost(mode):
-            self._entered.append(_Entered(part, mode.last, (args, kwargs)))
+            self._entered.append(_Entered(part, mode.last, (args, kwargs), handled))
             return None
         given = None
         _pop_mode()  # type: ignore[no-untyped-call]
         try:
             if whole.guard == guard_of(args, kwargs) and whole.parts.are_same():
-                unseen = _Unseen(part, whole)
+                sent: list[tuple[Tensor, int]] = []
                 if whole.changes:
                     self._copier.settle(whole.place)
+                elif self._copier.side is not None:
+                    sent = [(each, version_of(each)) for each in self._tensors.copied(tensors_of((args, kwargs)))]
+                unseen = _Unseen(part, whole, handled, sent)
                 if whole.copied:
                     given = self._tensors.brought((args, kwargs), whole.copied, whole.place, unseen.copied)
                 self._unseen = unseen
             else:
-                self._entered.append(_Entered(part, mode.last, (args, kwargs)))
+                self._entered.append(_Entered(part, mode.last, (args, kwargs), handled))
         finally:
             if self._unseen is None:
                 _push_mode(mode)  # type: ignore[no-untyped-call]
@@ -134,7 +140,7 @@ class ModuleCalls:
         while self._entered:
             entered = self._entered.pop()
             if entered.part is part:
-                if error is None and not (mode.repeats and part not in entered.last.modules):
+                if error is entered.handled and not (mode.repeats and part not in entered.last.modules):
                     self._learn_unseen(mode, entered, out)
                 break
         return None
@@ -164,9 +170,12 @@ class ModuleCalls:
         """Enter the mode again, after a module that has run whole."""
         whole, result = unseen.whole, None
         try:
-            if error is not None:
+            if error is not unseen.handled:
                 whole.runs = False
                 return None
+            if any(version_of(tensor) != version for tensor, version in unseen.sent):
+                whole.runs = False
+                raise self._refused(unseen, "changed what it was given, which is being copied")
             if any(maker.is_needed for each in whole.returned for maker in each.makers):
                 self.note(whole, [out] if isinstance(out, Tensor) else list(tensors_of(out)))
             else:
@@ -195,11 +204,14 @@ class ModuleCalls:
         of = {id(there): original for _, original, there, _ in unseen.copied}
         out = mapped(out, lambda tensor: of.get(id(tensor), tensor))
         if self._tensors.shows(unseen.copied, out):
-            raise InputError(
-                f"{type(unseen.part).__name__} has returned a view of what it was given, which it did not before, and "
-                "was run whole; call the model again, which looks at each of its calls"
-            )
+            raise self._refused(unseen, "returned a view of what it was given")
         return out
+
+    def _refused(self, unseen: _Unseen, what: str) -> InputError:
+        return InputError(
+            f"{type(unseen.part).__name__} has {what}, which it did not before, and was run whole; call the model "
+            "again, which looks at each of its calls"
+        )
 
     # ---- what is learned -------------------------------------------------------------------------------------
 
@@ -233,10 +245,16 @@ class ModuleCalls:
     def _copied(self, entered: _Entered, out: Any) -> tuple[int | str, ...] | None:
         """The arguments that were copied for calls of a module; None if something else was, or this is returned."""
         args, kwargs = entered.given
-        holders = {id(tensor): key for key, value in _arguments(args, kwargs) for tensor in tensors_of(value)}
+        holders: dict[int, int | str] = {
+            id(tensor): key
+            for key, value in _arguments(args, kwargs)
+            if _is_fixed(value)
+            for tensor in tensors_of(value)
+        }
+        kept = {id(tensor) for part in entered.part.modules() for tensor in tensors_of(vars(part))}
         memory = {memory_of(tensor) for tensor in tensors_of(out)}
         for _, original, there, version in entered.brought:
-            if id(original) not in holders or version_of(there) != version:
+            if id(original) not in holders or id(original) in kept or version_of(there) != version:
                 return None
             if memory_of(original) in memory or memory_of(there) in memory:
                 return None
@@ -260,6 +278,13 @@ class ModuleCalls:
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int | str, Any]]:
     yield from enumerate(args)
     yield from kwargs.items()
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether a call can be given copies of an argument's tensors: not within a list, which it may change."""
+    if type(value) is tuple:
+        return all(map(_is_fixed, value))
+    return not isinstance(value, (tuple, list, dict))
 
 
 def _since(first: Decision, last: Decision) -> list[Decision]:

@@ -44,9 +44,9 @@ def _of_modules(problem: Problem) -> Iterator[Problem]:
     host, graph = problem.issuer, problem.graph
     if not problem.runtime.streams or host is None or host.placed == 0:
         return
-    if problem.allowed is not None:
-        return
     calls, ops, known = ModuleCalls.of(graph), np.arange(len(graph)), {len(problem.units)}
+    if problem.allowed is not None or not (calls.of_op > 0).any():
+        return
     in_units = np.column_stack([ops, problem.units.first_op[graph.units]])
     for depth in range(max(path.count(".") for path in calls.paths) + 1, 0, -1):
         first: dict[str, int] = {}

@@ -154,3 +154,5 @@ def test_where_seen_calls_cost_more_modules_are_moved_whole() -> None:
     assert not any(whole(replace(looped, runtime=runtime_of("parallelize:host=none"))))
     counts = [len(level.units) for level in levels_of(looped)]
     assert counts == sorted(counts, reverse=True)
+    unknown = replace(problem_of(300), cluster=load_cluster("p100x2"))  # by which calls its ops are made
+    assert len(levels_of(replace(unknown, runtime=runtime_of("parallelize")))) == len(levels_of(unknown))

@@ -308,3 +308,67 @@ def test_an_argument_that_lies_elsewhere_is_copied_and_one_that_is_there_is_not(
             assert model(torch.ones(BATCH, 4, device=given)).device.type == "meta"
         assert len(made) == copies
     assert whole == ["Inner"] * 2  # the second time in a row
+
+
+class Cell(nn.Module):
+    """A part that is given a tensor in a list, which it changes, or in a tuple, or keeps it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.one, self.how = nn.Linear(4, 4), how
+        self.kept: list[Tensor] = []
+
+    def forward(self, given: Any) -> Tensor:
+        x = given[0]
+        y: Tensor = self.one(torch.tanh(x)).neg().mul(2)
+        if self.how == "list":
+            given.append(y)
+        if self.how == "keeps":
+            self.kept = [x]
+        return y
+
+
+class Cells(nn.Module):
+    """What such a part reads is on another device, and is changed later."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.begin, self.cell = nn.Linear(4, 4), Cell(how)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.begin(x)
+        given: Any = (x, None) if self.cell.how != "list" else [x]
+        y: Tensor = self.cell(given)
+        with torch.no_grad():
+            x.add_(1)
+        last: Tensor = given[-1] if self.cell.how == "list" else self.cell.kept[0] if self.cell.kept else x
+        z: Tensor = self.begin(last.detach())
+        return z + y
+
+
+@pytest.mark.parametrize("how", ["tuple", "list", "keeps"])
+def test_what_a_module_is_given_is_copied_unless_it_may_be_changed_or_kept(how: str, whole: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Cells(how)
+    graph = training_step(capture(model, (torch.ones(BATCH, 4),), name="cells"))
+    parallel = placed(model, graph, lambda path: int(path.startswith("cell")))
+    for _ in range(3):
+        assert_same((model, parallel))
+    assert whole == (["Cell"] * 2 if how == "tuple" else [])
+
+
+def test_an_exception_that_is_handled_meanwhile_is_none_of_the_modules(whole: list[str]) -> None:
+    models = both()
+
+    def handles(part: nn.Module, x: Tensor) -> Tensor:
+        try:
+            raise ValueError
+        except ValueError:
+            y: Tensor = part(x)
+            return y
+
+    for model in models:
+        vars(model)["call"] = handles
+    for _ in range(3):
+        assert_same(models)
+    assert whole == ["Inner"] * 4
