@@ -64,7 +64,7 @@ def check_model(training: Training, problem: Problem, plan: Plan, device: str = 
     elif is_tried:
         check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
     elif is_replicated(problem, plan) or is_sharded(problem, plan):
-        if plan.schedule.zero:
+        if is_sharded(problem, plan):
             check_module(program, problem, plan)
         shares, micro_batches = parts_of_batch(problem, plan)
         program_of_part(program, sum(shares) * micro_batches, {}, several=min(shares))
@@ -81,7 +81,11 @@ def step_of(program: CapturedProgram, problem: Problem, plan: Plan, process: Pro
         return OpStep(program, LaidOut.of(problem, plan), process.rank, process.device, adam)
     if plan.split:
         return PartitionedStep(program, problem, plan, process.device, adam)
-    way = ReplicatedStep if is_replicated(problem, plan) else ShardedStep if plan.schedule.zero else PipelinedStep
+    way: type[ReplicatedStep | PipelinedStep] = PipelinedStep
+    if is_replicated(problem, plan):
+        way = ReplicatedStep
+    elif is_sharded(problem, plan):
+        way = ShardedStep
     return way(program, problem, plan, process, adam.optimizer)
 
 

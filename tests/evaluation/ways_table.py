@@ -36,6 +36,7 @@ KINDS: dict[str, Parallel] = {
     "stages, `interleaved`": replace(PIPELINE, stages="1+1+1+2", interleaved=2),
     "stages, `zb_v`": replace(PIPELINE, stages="1+1+1+2", interleaved=2, order="zb_v"),
     "stages of replicas": replace(PIPELINE, dp=2),
+    "stages of replicas, `zero=1`": replace(PIPELINE, dp=2, zero=1),
     "stages of replicas, `zero=3`": replace(PIPELINE, dp=2, zero=3),
     "stages of shards": replace(PIPELINE, tp=2),
     "layers recomputed, `block`": replace(PIPELINE, recompute=True),

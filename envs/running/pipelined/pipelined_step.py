@@ -25,6 +25,7 @@ from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import Mark, mark
 from envs.running.divided_batch import parts_of_replica, program_of_part
+from envs.running.pipelined.divided_updates import DividedUpdates
 from envs.running.pipelined.pass_records import PassRecords
 from envs.running.pipelined.schedule_rows import ScheduleRows, schedule_rows
 from envs.running.pipelined.shared_gradients import SharedGradients, group_of, together
@@ -59,6 +60,10 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
         raise InputError(
             f"the schedule computes again {what}, and processes do so with whole stages once gradients have arrived; "
             "use recompute_at 'late'"
+        )
+    if schedule.zero > 1:
+        raise InputError(
+            f"replicas hold gradients in parts (zero={schedule.zero}), which is run with one stage alone; use zero 1"
         )
     rows = schedule_rows(problem, plan)
     counts = [len(replicas) for replicas in rows.devices]
@@ -140,7 +145,10 @@ class PipelinedStep:
         self._changed = {name: number for number in hosted for name in stages[number].part.updates}
         self._siblings = [group_of(tuple(sorted(devices))) for devices in rows.devices] if self._replicas > 1 else []
         self._rows, self._device = rows, process.device
-        self._optimizer = optimizer(list(self._trained.values())) if self._trained else None
+        is_divided = plan.schedule.zero > 0 and self._replicas > 1
+        self._updates = self._divided_updates(plan, process.rank) if is_divided else None
+        updated = list(self._trained.values()) if self._updates is None else self._updates.own(process.rank)
+        self._optimizer = optimizer(updated) if updated else None
         self._records = PassRecords(expansion, process.rank)
         self._stages: list[_TimedStage] = []
         if self._place is not None:
@@ -177,6 +185,8 @@ class PipelinedStep:
         ACTIVITY.note("the update", after=began)
         if self._optimizer is not None:
             self._optimizer.step()
+        if self._updates is not None:
+            self._updates.gather()
         if record is not None:
             passes = [each for stage in self._stages for each in stage.passes or ()]
             record.spans += self._records.spans([*passes, (None, began, mark(self._device))], self._device)
@@ -195,6 +205,17 @@ class PipelinedStep:
     def buffers(self) -> Mapping[str, Tensor]:
         """The buffers that these stages change."""
         return {name: self._modules[number].get_buffer(name) for name, number in self._changed.items()}
+
+    def _divided_updates(self, plan: Plan, device: int) -> DividedUpdates | None:
+        """Who updates which weights, of this device's; all processes make theirs together."""
+        found, size = None, plan.schedule.shard_group or self._replicas
+        for devices in self._rows.devices:
+            for first in range(0, self._replicas, size):
+                members = tuple(sorted(devices[first : first + size]))
+                group = group_of(members)
+                if device in members:
+                    found = DividedUpdates(list(self._trained.values()), members, group, plan.schedule.bucket_bytes)
+        return found
 
     def _take_buffers(self, rank: int) -> None:
         """Take the buffers of the first replica, as PyTorch's DistributedDataParallel does."""

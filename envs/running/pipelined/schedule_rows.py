@@ -62,11 +62,6 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
             "replicas of a stage take micro-batches in turns, and a row of passes is the same for all of them; "
             "use sharing 'split'"
         )
-    if plan.schedule.zero:
-        raise InputError(
-            "replicas hold weights, or what belongs to them, in parts (ZeRO), which is run with one stage alone; use "
-            "zero 0"
-        )
     if plan.schedule.order == AS_READY:
         return ScheduleRows(ranks, devices, _as_simulated(problem, plan, ranks, devices))
     passes = joined_passes(plan.schedule.order.built, ranks, plan.schedule.micro_batches)

@@ -37,7 +37,7 @@ class SharedGradients:
         for devices in sorted(by_holders):
             group = group_of(devices)
             own = [weights[name] for name in by_holders[devices] if name in weights]
-            self._buckets += [(group, bucket) for bucket in _buckets(own, bucket_bytes)]
+            self._buckets += [(group, bucket) for bucket in buckets_of(own, bucket_bytes)]
 
     def add_up(self) -> None:
         """Replace each gradient by the sum of those of all holders."""
@@ -59,7 +59,7 @@ def together(group: distributed.ProcessGroup, tensors: list[Tensor], *, source: 
         tensor.detach().copy_(part.view(tensor.shape))
 
 
-def _buckets(weights: Iterable[nn.Parameter], most: float) -> list[list[nn.Parameter]]:
+def buckets_of(weights: Iterable[nn.Parameter], most: float) -> list[list[nn.Parameter]]:
     """Weights of one type after each other, as many together as there is room."""
     found: list[list[nn.Parameter]] = []
     room = 0.0

@@ -43,6 +43,7 @@ def is_sharded(problem: Problem, plan: Plan) -> bool:
 def check_sharded(problem: Problem, plan: Plan) -> tuple[int, ...]:
     """The devices of the replicas of such a plan. Raises InputError for one that cannot be run."""
     plan.check(problem)
+    assert is_sharded(problem, plan), "another way runs it"
     devices = Layout(problem, plan).stage_devices[0]
     if plan.schedule.recompute and plan.schedule.recompute_at != "block":
         raise InputError(

@@ -156,7 +156,9 @@ class Trainings:
         program = case.program()
         problem = case.problem(program)
         plan, record = case.plan(problem), StepRecord()
-        made: type[ReplicatedStep | PipelinedStep] = ShardedStep if is_sharded(problem, plan) else PipelinedStep
+        made: type[ReplicatedStep | PipelinedStep] = (
+            ShardedStep if is_sharded(problem, plan) and not case.as_pipeline else PipelinedStep
+        )
         if is_replicated(problem, plan) and not case.as_pipeline:
             made = ReplicatedStep
         step: RunningStep = made(program, problem, plan, process, adam)

@@ -183,8 +183,11 @@ def staged(problem: Problem, random: np.random.Generator) -> Plan:
     while True:
         rank_of = [up, up + up, up + up[::-1]][random.integers(3)]
         stage = (graph.units * len(rank_of) // graph.num_units).tolist()
+        zero: Zero = 1 if replicas == 2 and random.random() < 0.5 else 0
         recompute = tuple(np.flatnonzero(random.random(len(rank_of)) < 0.2).tolist())
-        schedule = Schedule(int(random.choice([1, 2, 3, 6])), tuple(stage), random.choice(ORDERS), recompute=recompute)
+        schedule = Schedule(
+            int(random.choice([1, 2, 3, 6])), tuple(stage), random.choice(ORDERS), recompute=recompute, zero=zero
+        )  # fmt: skip
         plan = Plan(tuple(tuple(numbers[rank_of[number]]) for number in stage), schedule=schedule)
         try:
             check_can_run(problem, plan)

@@ -72,8 +72,9 @@ CASES = (
     Case("gpt", ((0,),), micro_batches=2, replicas=2, shares=((3, 1),)),
     Case("gpt", ((0,),), "early_backward_a", 2, 4, zero=3),
     Case("gpt", ((0,),), "early_backward_a", 2, 2, zero=3, recompute=(0,), frozen=1),
-    Case("gpt", ((0, 1),), "early_backward_a", 2, 2, zero=3, recompute=(0,)),  # the first blocks alone
     Case("conv", ((0,),), micro_batches=2, replicas=2, zero=2),
+    Case("gpt", TWO, "early_backward_a", micro_batches=2, replicas=2, zero=1),  # a weight of both stages
+    Case("mlp", ((0,),), micro_batches=1, replicas=4, zero=1, shard_group=2, as_pipeline=True),
     Case("mlp", ((0,),), micro_batches=2, replicas=4, zero=1, shard_group=2),
     Case(
         "mlp", ((0,),), micro_batches=1, replicas=4, zero=2, shard_group=2, shares=((1, 3, 2, 2),), devices=(3, 1, 0, 2)

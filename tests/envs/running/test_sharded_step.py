@@ -17,6 +17,7 @@ from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import batches, seeded_example
 from envs.running.processes import Process, Workers
+from envs.running.sharded.sharded_blocks import checkpointed_modules, sharded_blocks
 from envs.running.sharded.sharded_step import ShardedStep, check_module
 from envs.running.ways import check_can_run
 from graphs.capture.examples import Example
@@ -107,18 +108,32 @@ def test_what_cannot_be_run_is_refused() -> None:
         check_can_run(problem, replace(plan, schedule=replace(plan.schedule, recompute_at="late")))
     units = problem.graph.units < problem.graph.num_units // 2
     apart = tuple((0, 1) if each else (2, 3) for each in units.tolist())
-    with pytest.raises(InputError, match="is run with one stage alone"):
-        check_can_run(problem, replace(plan, devices=apart, schedule=Schedule(BATCHES, order="gpipe", zero=1)))
-    names = [name.partition("/")[0] for name in problem.graph.names]
-    begins = next(op for op, name in enumerate(names) if name.startswith("layers.1."))
-    early = problem.graph.units <= problem.graph.units[begins]
-    split = Schedule(1, tuple((~early).astype(int).tolist()), "gpipe", (1,), "block", zero=1)
+    with pytest.raises(InputError, match="is run with one stage alone; use zero 1"):
+        check_can_run(problem, replace(plan, devices=apart, schedule=Schedule(BATCHES, order="gpipe", zero=2)))
     with pytest.raises(InputError, match=r"none of .* being these ops; take whole blocks"):
-        check_module(program, problem, replace(plan, schedule=split))
+        check_module(program, problem, with_the_first_units_again(problem, plan, more=2))
     scaled = Scaled()
     single = CapturedProgram.of(Example(scaled, (torch.zeros(8, 4),), {}, "scaled", 8))
     with pytest.raises(InputError, match="'scale' is a single number"):
         check_module(single, problem_of(single), plan_of(problem_of(single), 3))
+
+
+def with_the_first_units_again(problem: Problem, plan: Plan, more: int) -> Plan:
+    """Those before the second block, and some more."""
+    begins = next(op for op, name in enumerate(problem.graph.names) if name.startswith("layers.1."))
+    is_later = problem.graph.units >= problem.graph.units[begins] + more
+    stages = tuple(is_later.astype(int).tolist())
+    return replace(plan, schedule=replace(plan.schedule, stages=stages, recompute=(0,)))
+
+
+def test_blocks_again_are_modules() -> None:
+    program = CapturedProgram.of(seeded_example(MODEL, 0))
+    problem, module = problem_of(program), program.example.module
+    plan = plan_of(problem, 3, recompute=(0,))
+    blocks = [module.get_submodule(f"layers.{number}") for number in range(BLOCKS)]
+    assert checkpointed_modules(problem, plan, module) == sharded_blocks(problem.graph, module) == blocks
+    first = with_the_first_units_again(problem, plan, more=0)
+    assert checkpointed_modules(problem, first, module) == blocks[:1]
 
 
 class Scaled(torch.nn.Module):
