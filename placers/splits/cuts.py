@@ -61,7 +61,7 @@ def _rank(cuts: SplitAssignment) -> tuple[bool, float, float]:
 
 def operations_of_joint(pricing: Pricing) -> float:
     """How many entries tables have if all axes are cut at once; infinite if they are too large."""
-    choices = [len(several) for several in pricing.splitting.joint()]
+    choices = pricing.splitting.joint_sizes()
     pairs = pricing.splitting.pairs
     try:
         order = min_fill_order(choices, pairs)

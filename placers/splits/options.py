@@ -152,11 +152,42 @@ class Splitting:
         """(variables,) the options of each for all axes at once."""
         found = list[list[Option]]()
         for members in self.variables:
-            options: list[Option] = [()]
+            options, known = list[Option]([()]), dict[tuple[int, ...], list[str]]()
             for _ in self.mesh:
-                options = [(*before, name) for before in options for name in self._names(members, before, len(before))]
+                options = [(*before, name) for before in options for name in self._next(members, before, known)]
             found.append(options)
         return found
+
+    def joint_sizes(self) -> list[int]:
+        """(variables,) how many options each has for all axes at once, which are not written out."""
+        found = list[int]()
+        for members in self.variables:
+            counts: dict[tuple[int, ...], tuple[Option, int]] = {(): ((), 1)}
+            for _ in self.mesh:
+                longer = dict[tuple[int, ...], tuple[Option, int]]()
+                for before, count in counts.values():
+                    for name in self._names(members, before, len(before)):
+                        option = (*before, name)
+                        cuts = self._cuts(members, option)
+                        longer[cuts] = option, count + longer.get(cuts, (option, 0))[1]
+                counts = longer
+            found.append(sum(count for _, count in counts.values()))
+        return found
+
+    def _next(self, members: tuple[Member, ...], before: Option, known: dict[tuple[int, ...], list[str]]) -> list[str]:
+        """By what the next axis may divide, which is known after other options that divide as much."""
+        key = len(before), *self._cuts(members, before)
+        if key not in known:
+            known[key] = self._names(members, before, len(before))
+        return known[key]
+
+    def _cuts(self, members: tuple[Member, ...], option: Option) -> tuple[int, ...]:
+        """Into how many parts the first axes divide each index of a variable."""
+        parts = dict.fromkeys(members[0].operator.sizes, 1)
+        for axis, name in enumerate(option):
+            if name in parts:
+                parts[name] *= self.mesh[axis]
+        return tuple(parts.values())
 
     def _names(self, members: tuple[Member, ...], others: Option, axis: int) -> list[str]:
         """By what an axis may divide, given what other axes do: each part of a variable keeps a value at least."""
