@@ -328,6 +328,17 @@ def test_what_a_program_cannot_say_is_refused(to: str, asked: Parallel, why: str
         written(asked.place(problem).plan, to)
 
 
+def test_what_torchtitan_does_besides_is_said() -> None:
+    model, problem = row()
+    for asked, said in (
+        (Parallel(dp=4, zero=2, micro_batches=2), "gathers weights for each micro-batch"),
+        (Parallel(dp=2, pp=2, stages="2+3", zero=3, micro_batches=2), "scatter gradients once in a step"),
+        (Parallel(dp=2, cp=2), "holds weights in parts over context parallelism's ranks"),
+    ):
+        assert said in export_plan(problem, asked.place(problem).plan, model, "torchtitan").notes[-1]
+    assert not export_plan(problem, Parallel(dp=4, zero=2).place(problem).plan, model, "torchtitan").notes
+
+
 def test_updates_after_each_micro_batch_are_refused() -> None:
     model, problem = row()
     plan = Parallel(dp=1, pp=2, stages="2+3", micro_batches=4).place(problem).plan

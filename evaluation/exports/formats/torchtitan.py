@@ -8,6 +8,7 @@ _pipeline_module_split and _build_pipeline_schedule in torchtitan/distributed/pi
 """
 
 import json
+from collections.abc import Iterator
 
 from torch import nn
 
@@ -46,6 +47,7 @@ def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     if degrees.tp > 1:
         set_to["parallelism.enable_sequence_parallel"] = degrees.sequence
     notes = (*run.notes, *degrees.unsaid)
+    notes = (*notes, *_gathering(degrees, shape))
     if degrees.cp > 1:
         set_to["parallelism.context_parallel_degree"] = degrees.cp
         set_to["parallelism.context_parallel_load_balancer"] = None
@@ -90,6 +92,16 @@ def _sharding(degrees: PlanDegrees) -> dict[str, object]:
     if degrees.zero:
         found["parallelism.fsdp_reshard_after_forward"] = "always" if degrees.zero == 3 else "never"
     return found
+
+
+def _gathering(degrees: PlanDegrees, shape: PipelineShape) -> Iterator[str]:
+    """What of weights and gradients in parts is done more or less often than is simulated."""
+    if degrees.micro_batches == 1 or degrees.zero < 2:
+        return
+    if shape.ranks > 1:
+        yield "PyTorch's pipelines scatter gradients once in a step, and the simulated plan after each micro-batch."
+    elif degrees.zero == 2:
+        yield "torchtitan gathers weights for each micro-batch, and the simulated plan once in a step."
 
 
 def _pipeline(degrees: PlanDegrees, shape: PipelineShape, order: Order, parts: list[list[str]]) -> dict[str, object]:
