@@ -36,11 +36,11 @@ def test_a_cell_without_a_number_is_none(cell: str) -> None:
 
 
 def test_tables_are_found_by_their_columns() -> None:
-    [first, *others] = rows_of("evaluation/studies/splits/splits.md", ("model", "data_parallel", "split_search"))
+    [first, *others] = rows_of("docs/results/archive/splits.md", ("model", "data_parallel", "split_search"))
     assert first["model"] == "VGG-19"
     assert len(others) == 6
     with pytest.raises(InputError, match="no table with the columns nobody"):
-        rows_of("evaluation/studies/splits/splits.md", ("nobody",))
+        rows_of("docs/results/archive/splits.md", ("nobody",))
 
 
 def test_the_small_graph_takes_what_the_page_says() -> None:

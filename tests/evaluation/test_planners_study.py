@@ -1,9 +1,11 @@
 """The study of planners: what it concludes from measurements, and a whole study, tiny."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.records.journal import records
 from evaluation.studies.planners import __main__ as planners
 from evaluation.studies.planners.__main__ import CAPTURED, Case, PlannerFindings, Planners
 from graphs.foundation.errors import InputError
@@ -50,6 +52,31 @@ def test_a_study_of_planners_says_what_is_gained(tmp_path: Path, monkeypatch: py
     assert "times the budget, on 1 case, is better by more than 1% on" in written
     assert written.count("| GPT | two P100 |") == 1
     assert Planners(out=tmp_path, budget=20).write().read_text() == written
+
+
+def test_a_study_is_of_a_users_loop_unless_another_way_of_running_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planners, "MODELS", {"GPT": SMALL})
+    monkeypatch.setattr(planners, "CLUSTERS", {"two P100": "p100:devices=2"})
+    monkeypatch.setattr(planners, "RIVALS", {"data parallelism": "data_parallel"})
+    monkeypatch.setattr(planners, "LONGER", 2)
+    usual = Planners(out=tmp_path, budget=5)
+    ideal = replace(usual, runtime="ideal", cost_model="roofline")
+    loop, other = usual.write(), ideal.write()
+    assert (loop.name, other.name) == ("planners.md", "planners_ideal_roofline.md")
+    assert "(`--runtime parallelize --cost-model roofline:efficiency=measured`)" in loop.read_text()
+    assert "of the ideal machine" in other.read_text()
+    assert "--budget 5 --runtime ideal --cost-model roofline\n" in other.read_text(), "the command makes it again"
+    slow, fast = (
+        next(each for each in records(tmp_path / f"planned{study.suffix}.jsonl") if each.placer == "data_parallel")
+        for study in (usual, ideal)
+    )
+    assert slow.step_seconds > fast.step_seconds, "a host issues the ops, and no GPU has its peak"
+    with pytest.raises(InputError, match="unknown runtime 'parallelise'"):
+        replace(usual, runtime="parallelise").write()
+    with pytest.raises(InputError, match="unknown precision 'half'"):
+        replace(usual, precision="half").write()
 
 
 def test_a_folder_without_the_profiles_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ class Answer:
     label: str  # the column that says what a row is
     series: tuple[str, ...]  # columns with numbers
     axis: str
-    unit: str = ""  # the column whose number all others of a row are divided by
 
     def picture(self) -> bytes:
         """The file, as SVG."""
@@ -37,8 +36,7 @@ class Answer:
         places = np.arange(len(rows))
         apart = np.linspace(-0.22, 0.22, len(self.series)) if len(self.series) > 1 else [0.0]
         for column, colour, marker, shift in zip(self.series, COLOURS, MARKERS, apart, strict=False):
-            units = [Measured.of(row[self.unit]).value if self.unit else 1.0 for row in rows]
-            found = [Measured.of(row[column]).over(unit) for row, unit in zip(rows, units, strict=True)]
+            found = [Measured.of(row[column]) for row in rows]
             ends = np.array([(each.value - each.low, each.high - each.value) for each in found]).T
             axes.errorbar([each.value for each in found], places + shift, xerr=np.maximum(ends, 0.0), fmt=marker,
                           color=colour, markersize=4, elinewidth=1, label=column)  # fmt: skip
@@ -55,9 +53,5 @@ class Answer:
 ANSWERS = {
     "placers": Answer(
         "docs/results.md", "placer", ("step time over best known",), "step time over the best known placement",
-    ),
-    "splits": Answer(
-        "evaluation/studies/splits/splits.md", "model", ("data_parallel", "tensor_parallel", "tofu", "optcnn"),
-        "step time over that of split_search", unit="split_search",
     ),
 }  # fmt: skip

@@ -31,10 +31,6 @@ class Measured:
         low, high = numbers[-2:] if has_interval and "/" not in cell else (numbers[0], numbers[0])
         return cls(numbers[0], low, high)
 
-    def over(self, unit: float) -> Measured:
-        """All of it divided by a number."""
-        return Measured(self.value / unit, self.low / unit, self.high / unit)
-
 
 def rows_of(document: str, heads: tuple[str, ...]) -> list[dict[str, str]]:
     """The rows of the first table that has these columns: cells by column, without marks.

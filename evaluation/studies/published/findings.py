@@ -1,0 +1,123 @@
+"""What the study of published plans finds: a recommended plan or the best of rivals, each beside the planner's."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from evaluation.records.statistics import Estimate, estimate
+from evaluation.studies.published.recommended import Row
+from evaluation.studies.published.sailor import Scenario
+
+OURS, BEST = "planner", "best"
+SHARDED = "fsdp"  # a rival of the planner, in its place where it has not planned yet
+STATE = 12.0  # bytes of a parameter that the distributed optimizer divides: master weights and Adam's moments
+EQUAL = 1e-3  # relative: as fast
+CLOSE = 0.01  # in Sailor's simulator
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A plan for a row, as the engine judges it."""
+
+    row: str  # its name
+    placer: str
+    seconds: float  # of a step
+    peak: float  # bytes of the fullest GPU
+    fits: bool
+    cpu_seconds: float  # of the placer, and of one simulation
+    weights: float = 0.0  # parameters of the model
+    notes: tuple[str, ...] = ()
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """A row with both of its plans."""
+
+    row: Row
+    theirs: Answer
+    ours: Answer
+    sharded: Answer | None = None  # of `SHARDED` alone, if it was tried
+
+    @property
+    def ratio(self) -> float:
+        """Our step over theirs, whether theirs fits or not."""
+        return self.ours.seconds / self.theirs.seconds
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether theirs is the better plan."""
+        return not self.ours.fits or self.ratio > 1 + EQUAL
+
+    @property
+    def missed(self) -> float:
+        """The planner's step over that of `SHARDED` alone, if that is better; else 0."""
+        if self.ours.placer != OURS or self.sharded is None or not self.sharded.fits:
+            return 0.0
+        ratio = self.ours.seconds / self.sharded.seconds
+        return ratio if ratio > 1 + EQUAL else 0.0
+
+    @property
+    def their_peak(self) -> float:
+        """Bytes of their fullest GPU with the distributed optimizer, which the engine has without divided ops only."""
+        parts = self.row.dp * self.row.cp if self.row.divides_ops else 1
+        return self.theirs.peak - STATE * self.theirs.weights / (self.row.tp * self.row.pp) * (1 - 1 / parts)
+
+
+class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pipeline for a scenario of Sailor's, as both simulators judge it."""
+
+    scenario: str
+    who: str  # OURS or BEST
+    text: str  # the pipeline in Sailor's terms, "" if it has none for it
+    samples: int  # of the micro-batches whose times were planned with
+    engine: float  # seconds of a step by placelab's engine
+    sailor: float | None  # by Sailor's simulator, if it fits there
+    cpu_seconds: float
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """A scenario with the best pipeline of Sailor's rivals and ours."""
+
+    scenario: Scenario
+    best: Judged
+    ours: Judged
+    answers: int  # of the planner for the scenario,
+    cpu_seconds: float  # and of all of them
+
+    @property
+    def by_sailor(self) -> float:
+        """Our step over theirs in Sailor's simulator."""
+        return (self.ours.sailor or math.nan) / (self.best.sailor or math.nan)
+
+    @property
+    def by_engine(self) -> float:
+        """Our step over theirs in placelab's."""
+        return self.ours.engine / self.best.engine
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether theirs is better by more than `CLOSE` in Sailor's simulator."""
+        return self.by_sailor > 1 + CLOSE
+
+
+def scenes(scenarios: Sequence[Scenario], judged: Sequence[Judged]) -> list[Scene]:
+    """Of each scenario that has both: of our answers that which the engine says is fastest.
+
+    Those do not count that Sailor has no words for, that do not fit there, or that were planned with the times of other
+    micro-batches than theirs.
+    """
+    found = []
+    for scenario in scenarios:
+        some = [each for each in judged if each.scenario == scenario.name]
+        best = next((each for each in some if each.who == BEST), None)
+        ours = [each for each in some if each.who == OURS]
+        valid = [each for each in ours if each.sailor is not None]
+        if best and valid:
+            chosen = min(valid, key=lambda each: each.engine)
+            found.append(Scene(scenario, best, chosen, len(ours), sum(each.cpu_seconds for each in ours)))
+    return found
+
+
+def mean(ratios: Sequence[float]) -> Estimate:
+    """Their geometric mean."""
+    return estimate([np.array(ratios)])

@@ -1,0 +1,115 @@
+"""The study of published plans: Sailor's simulator, the best that its rivals can say, and a whole study, tiny."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from envs.simulation.simulator import simulate
+from evaluation.studies.problems import measured_problem
+from evaluation.studies.published import __main__ as published
+from evaluation.studies.published.__main__ import IDEAL, Published
+from evaluation.studies.published.findings import BEST, OURS, SHARDED, Answer, Compared, Judged, scenes
+from evaluation.studies.published.recommended import ROWS, Row
+from evaluation.studies.published.sailor import Scenario, best_of_all, pipeline_of, plan_of, workload
+from evaluation.studies.published.sailor_simulator import LAYERS, Pipeline, SailorSimulator, Stage
+from graphs.foundation.errors import InputError
+
+GPU = "A100-40"
+BLOCK = (1.0, 2.0, 0.5)  # seconds of each layer
+TWO = (0.0, 0.0, 2.0)  # GB/s, whatever the size of a message
+EVEN = SailorSimulator({(GPU, tp, 1): [BLOCK] * LAYERS for tp in (1, 2, 4)}, {(GPU, n): TWO for n in (1, 2, 4)}, 8)
+MEASURED = Path("/work/shared/data/measured")
+
+
+def stages(*ends: int) -> tuple[Stage, ...]:
+    """On A100s without tensor parallelism, up to these layers."""
+    return tuple(Stage(range(begin, end), GPU, 1) for begin, end in zip((0, *ends), ends, strict=False))
+
+
+def test_a_step_is_that_of_the_slowest_stage_for_each_micro_batch_but_the_first() -> None:
+    alone = Pipeline(stages(LAYERS), 1, 1)
+    assert EVEN.seconds(alone) == 8 * LAYERS * 3.0 + 0.5
+    send = 2097152 * 4 / 2e9  # bytes of a sample, at 2 GB/s
+    two = Pipeline(stages(13, LAYERS), 1, 1)
+    # of two stages the first sends once, and the last counts twice the head's gradient, as large as the logits
+    back = 2 * 2097152 * 4 / 2e9
+    assert EVEN.seconds(two) == pytest.approx(7 * (39 + back) + 78 + send + back + 0.5)
+
+
+def test_replicas_add_up_gradients_in_buckets_after_the_step() -> None:
+    one, both = (EVEN.seconds(Pipeline(stages(LAYERS), replicas, 1)) for replicas in (1, 2))
+    parameters = 53608448 + 24 * 12596224 + 51513344
+    assert both == pytest.approx((one - 0.5) / 2 + 0.5 + 2 * parameters * 4 / 2 / 2e9), "2 (n - 1) / n of the bytes"
+
+
+def test_what_does_not_fit_or_was_not_measured_takes_for_ever() -> None:
+    assert math.isinf(EVEN.seconds(Pipeline(stages(LAYERS), 1, 2))), "no times for two samples"
+    many = Pipeline(stages(*range(2, LAYERS + 1, 2)), 1, 1)
+    assert math.isfinite(EVEN.seconds(many))
+    assert math.isinf(EVEN.seconds(Pipeline((Stage(range(LAYERS), "V100-16", 1),), 1, 1)))
+
+
+def test_the_best_pipeline_is_no_slower_than_any_that_is_tried_and_both_simulators_take_it() -> None:
+    best = best_of_all(EVEN, {GPU: 8})
+    assert EVEN.seconds(best) <= min(EVEN.seconds(Pipeline(stages(LAYERS), n, 1)) for n in range(1, 9))
+    scenario = Scenario("eight", {GPU: 8}, "none")
+    problem = measured_problem(*workload(EVEN, scenario, {GPU: best.stages[0].tp}, 1), **IDEAL)
+    plan = plan_of(best, problem)
+    assert pipeline_of(plan, problem, {GPU: best.stages[0].tp}) == best
+    assert simulate(problem, plan).step_seconds > 0.0
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="needs Sailor's measured layers")
+def test_a_step_that_was_measured_took_about_as_long() -> None:
+    """Sailor's plan_config_N4_D2: 16 GH200, two stages, 64 samples, 1.60179 s."""
+    plan = Pipeline(tuple(Stage(some, "GH-96", 4) for some in (range(12), range(12, LAYERS))), 2, 1)
+    of = SailorSimulator.of(MEASURED)
+    assert SailorSimulator(of.times, of.links, 64).seconds(plan) == pytest.approx(1.60179, rel=0.2)
+
+
+def test_answers_that_sailor_has_no_words_for_do_not_count_and_the_engine_chooses() -> None:
+    scenario = Scenario("any", {GPU: 8}, "none")
+
+    def judged(who: str, engine: float, sailor: float | None) -> Judged:
+        return Judged("any", who, "", 1, engine, sailor, 1.0)
+
+    best = judged(BEST, 4.0, 5.0)
+    ours = [judged(OURS, 1.0, None), judged(OURS, 3.0, 5.5), judged(OURS, 3.5, 4.0)]
+    (scene,) = scenes([scenario], [best, *ours])
+    assert (scene.by_engine, scene.by_sailor, scene.is_behind) == (0.75, 1.1, True)
+    assert scenes([scenario], [best, ours[0]]) == []
+
+
+def test_a_plan_that_does_not_fit_is_behind_and_the_optimizers_state_is_divided() -> None:
+    row = Row("8B", 32, 8192, 8, 1, 2, 1, 1, 32, "", "")
+    theirs = Answer(row.name, row.plan, 2.0, 100.0, False, 0.0, weights=8.0)
+    compared = Compared(row, theirs, Answer(row.name, OURS, 1.0, 1.0, True, 0.0))
+    assert not compared.is_behind
+    assert compared.their_peak == 100.0 - 12.0 * 8.0 * 7 / 8
+    assert Compared(row, theirs, Answer(row.name, OURS, 1.0, 1.0, False, 0.0)).is_behind
+    alone = Answer(row.name, SHARDED, 0.8, 1.0, True, 0.0)
+    assert Compared(row, theirs, compared.ours, alone).missed == 1.25
+    assert Compared(row, theirs, alone, alone).missed == compared.missed == 0.0
+
+
+def test_degrees_of_each_row_are_its_gpus() -> None:
+    assert all(row.dp * row.tp * row.cp * row.pp == row.gpus for row in ROWS)
+    assert len({row.name for row in ROWS}) == len(ROWS) == 12
+
+
+def test_a_study_of_published_plans_says_first_where_it_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluation.studies.published.recommended.SIZES", {"small": "width=32,heads=2,inner=48"})
+    monkeypatch.setattr("evaluation.studies.published.recommended.VOCABULARY", 50)
+    monkeypatch.setattr(published, "ROWS", [Row("small", 2, 8, 8, 2, 1, 2, 1, 2, "a source", "a key")])
+    study = Published(out=tmp_path, budget=5)
+    with pytest.raises(InputError, match="no recommended plan is compared yet"):
+        Published(out=tmp_path, write_only=True).write()
+    written = study.write().read_text()
+    assert "on 0 of 1 row" in written or "on 1 of 1 row" in written
+    assert written.count("| Llama small |") == 1
+    assert study.write().read_text() == written
+    with pytest.raises(InputError, match=r"layers.csv is missing; --data is a folder with Sailor's"):
+        Published(out=tmp_path, data=tmp_path).write()
