@@ -6,7 +6,7 @@ from envs.plans.blocks import check_blocks
 from envs.plans.schedule import AS_READY, Schedule
 from envs.plans.stages import Devices, device_sets, stage_edges, stages_of
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Ints, OpGraph
+from graphs.op_graph import Ints, OpGraph, Phase
 from graphs.op_graph.optimizers import NONE
 from graphs.problem import Problem
 
@@ -79,6 +79,9 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
     check_blocks(problem.graph, stage, schedule)
     replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=True)}
     group = schedule.shard_group or 1
+    if schedule.zero:
+        parts = [min(replicas[number], schedule.shard_group or replicas[number]) for number in stage.tolist()]
+        _check_shared(problem.graph, stage, np.array(parts))
     if odd := [number for number, count in sorted(replicas.items()) if count > 1 and count % group]:
         raise InputError(
             f"the {replicas[odd[0]]} replicas of stage {odd[0]} cannot be divided into groups of {group}; give "
@@ -114,6 +117,23 @@ def _check_zero(problem: Problem, schedule: Schedule) -> None:
     if schedule.zero < 3 and problem.graph.is_training and problem.optimizer == NONE:
         raise InputError(
             "how much of the weights of the problem is optimizer state is not known; name the optimizer, such as adam"
+        )
+
+
+def _check_shared(graph: OpGraph, stage: Ints, parts: Ints) -> None:
+    """Raise InputError for a weight that stages share, and hold in other parts; (ops,) the stage and parts of each."""
+    op, weight = graph.weight_uses[graph.phase[graph.weight_uses[:, 0]] == Phase.FORWARD].T
+    least, most = np.full(len(graph.weights), np.iinfo(np.int64).max), np.zeros(len(graph.weights), np.int64)
+    np.minimum.at(least, weight, parts[op])
+    np.maximum.at(most, weight, parts[op])
+    apart = np.flatnonzero(least[weight] < most[weight])
+    if len(apart):
+        of_weight = op[weight == weight[apart[0]]]
+        first, other = of_weight[0], of_weight[parts[of_weight] != parts[of_weight[0]]][0]
+        raise InputError(
+            f"ops {graph.names[first]!r} and {graph.names[other]!r} share a weight, which the replicas of their stages "
+            f"{stage[first]} and {stage[other]} would hold in {parts[first]} and {parts[other]} parts (ZeRO); give "
+            "both stages as many replicas"
         )
 
 

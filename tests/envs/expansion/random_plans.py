@@ -139,7 +139,11 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     when: Recomputing = draw(st.sampled_from(("late", "early", "block") if has_blocks else ("late", "early")))
     order = draw(orders_of(graph, ranks_of(on), micro_batches, sharing))
     update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
-    may_shard = sharing == "split" and update == "step"
+    holders = {(weight, len(on[stages[op]])) for op, weight in graph.weight_uses.tolist()}
+    is_alike = len(holders) == len(
+        {weight for weight, _ in holders}
+    )  # stages that share a weight have as many replicas
+    may_shard = sharing == "split" and update == "step" and is_alike
     unequal: dict[int, tuple[tuple[int, ...], ...]] = {
         1: ((),), 2: ((), (1, 2), (3, 1)), 3: ((), (2, 1, 1)), 4: ((), (1, 1, 1, 3)),
     }  # fmt: skip

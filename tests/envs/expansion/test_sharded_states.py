@@ -239,6 +239,11 @@ def test_what_cannot_be_combined_is_refused() -> None:
         simulate(replace(problem, graph=replace(problem.graph, kinds=rows)), Plan(devices, schedule=Schedule(zero=1)))
     with pytest.raises(InputError, match="4 replicas of stage 0 cannot be divided into groups of 3"):
         simulate(problem, Plan(devices, schedule=Schedule(zero=1, shard_group=3)))
+    tied = replace(problem, graph=load_graph(f"{MODEL},tied=true"))
+    is_first = tied.graph.units < tied.graph.num_units // 2
+    uneven = tuple((0, 1) if each else (2,) for each in is_first.tolist())
+    with pytest.raises(InputError, match=r"share a weight, which the replicas of their stages .* in 2 and 1 parts"):
+        simulate(tied, Plan(uneven, schedule=Schedule(2, order="gpipe", zero=1)))
     with pytest.raises(InputError, match="zero 4"):
         Schedule(zero=4)  # type: ignore[arg-type]
     for group, zero, reason in ((1, 1, "at least 2 replicas"), (-2, 1, "at least 2 replicas"), (2, 0, "say zero 1, 2")):
