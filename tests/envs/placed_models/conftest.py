@@ -1,9 +1,12 @@
 """What these tests share."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+
+from envs.placed_models.whole_modules import ModuleCalls
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +16,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modules that ran whole, as they do."""
+    found, own = list[str](), ModuleCalls._see_again
+
+    def see_again(self: ModuleCalls, mode: Any, unseen: Any, *rest: Any) -> Any:
+        found.append(type(unseen.part).__name__)
+        return own(self, mode, unseen, *rest)
+
+    monkeypatch.setattr(ModuleCalls, "_see_again", see_again)
+    return found

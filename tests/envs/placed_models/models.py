@@ -219,3 +219,35 @@ def loss_of(returned: Any) -> Tensor:
     """A loss of all outputs."""
     outputs = [returned] if isinstance(returned, Tensor) else list(returned.values())
     return torch.stack([(output.float() ** 2).mean() for output in outputs]).sum()
+
+
+def by_modules(
+    model: nn.Module,
+    graph: OpGraph,
+    device_of: Callable[[str], int],
+    *,
+    whole_modules: bool = True,
+    runtime: str = "ideal",
+) -> nn.Module:
+    """A copy of a model whose ops are on the device of their module's path."""
+    devices = np.array([0 if call is None else device_of(call.module) for call in graph.calls] or [0])
+    mirrored = np.flatnonzero(graph.mirror >= 0)
+    devices[mirrored] = devices[graph.mirror[mirrored]]
+    problem = Problem(graph, load_cluster("p100x3"), runtime=runtime_of(runtime))
+    problem, plan, _ = on_calls(problem, Plan.of(devices.tolist()), model)
+    return run_by_plan(deepcopy(model), problem, plan, ["cpu"] * 3, whole_modules=whole_modules)
+
+
+def step(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """What the model returns, and its gradients."""
+    model.zero_grad()
+    torch.manual_seed(0)
+    returned = model(*args, **kwargs)
+    loss_of(returned).backward()  # type: ignore[no-untyped-call]
+    return returned, [weight.grad for weight in model.parameters()], model.state_dict()
+
+
+def assert_same_steps(models: tuple[nn.Module, nn.Module], rows: int = BATCH) -> None:
+    x = torch.arange(4.0 * rows).reshape(rows, 4)
+    expected, found = (step(model, x) for model in models)
+    torch.testing.assert_close(found, expected)

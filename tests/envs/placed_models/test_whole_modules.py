@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -16,51 +15,15 @@ from torch.utils.checkpoint import checkpoint
 from envs.placed_models.call_placement import on_calls
 from envs.placed_models.copies import Copy
 from envs.placed_models.parallel import counted_copies, run_by_plan
-from envs.placed_models.whole_modules import ModuleCalls
 from envs.plans.plan import Plan
 from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
-from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from tests.envs.placed_models.models import BATCH, MODELS, captured, loss_of
+from tests.envs.placed_models.models import BATCH, MODELS, assert_same_steps, by_modules, captured, step
 
 MODULES = [name for name in MODELS if name != "mlp"]  # which has no part with several calls
-
-
-@pytest.fixture
-def whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The modules that ran whole, as they do."""
-    found, own = list[str](), ModuleCalls._see_again
-
-    def see_again(self: ModuleCalls, mode: Any, unseen: Any, *rest: Any) -> Any:
-        found.append(type(unseen.part).__name__)
-        return own(self, mode, unseen, *rest)
-
-    monkeypatch.setattr(ModuleCalls, "_see_again", see_again)
-    return found
-
-
-def placed(
-    model: nn.Module, graph: OpGraph, device_of: Callable[[str], int], *, whole_modules: bool = True
-) -> nn.Module:
-    """A copy of a model whose ops are on the device of their module's path."""
-    devices = np.array([0 if call is None else device_of(call.module) for call in graph.calls] or [0])
-    mirrored = np.flatnonzero(graph.mirror >= 0)
-    devices[mirrored] = devices[graph.mirror[mirrored]]
-    problem = Problem(graph, load_cluster("p100x3"))
-    problem, plan, _ = on_calls(problem, Plan.of(devices.tolist()), model)
-    return run_by_plan(deepcopy(model), problem, plan, ["cpu"] * 3, whole_modules=whole_modules)
-
-
-def step(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What the model returns, and its gradients."""
-    model.zero_grad()
-    torch.manual_seed(0)
-    returned = model(*args, **kwargs)
-    loss_of(returned).backward()  # type: ignore[no-untyped-call]
-    return returned, [weight.grad for weight in model.parameters()], model.state_dict()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -75,7 +38,7 @@ def test_five_steps_of_adam_are_those_of_the_model_itself(name: str, seed: int, 
     def device_of(path: str) -> int:
         return devices.setdefault(".".join(path.split(".")[:2]), int(random.integers(3)))
 
-    runs = [model, *(placed(model, captured(name), device_of, whole_modules=each) for each in (True, False))]
+    runs = [model, *(by_modules(model, captured(name), device_of, whole_modules=each) for each in (True, False))]
     optimizers = [torch.optim.Adam(each.parameters(), 1e-3, eps=1e-5) for each in runs]
     for number in range(5):
         batch = inputs((4, 2, 7, 4, 3)[number], torch.Generator().manual_seed(number))
@@ -139,13 +102,7 @@ def both() -> tuple[nn.Module, nn.Module]:
     def device_of(path: str) -> int:
         return {"first": 1, "second": 2}.get(path.partition(".")[0], 0)
 
-    return model, placed(model, graph, device_of)
-
-
-def assert_same(models: tuple[nn.Module, nn.Module], rows: int = BATCH) -> None:
-    x = torch.arange(4.0 * rows).reshape(rows, 4)
-    expected, found = (step(model, x) for model in models)
-    torch.testing.assert_close(found, expected)
+    return model, by_modules(model, graph, device_of)
 
 
 def _hooked(model: Any) -> None:
@@ -200,21 +157,21 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 def test_whatever_is_changed_between_steps_is_as_in_the_model(change: str, whole: list[str]) -> None:
     models = both()
     for _ in range(2):
-        assert_same(models)
+        assert_same_steps(models)
     assert whole == ["Inner", "Inner"]  # of the second step
     for model in models:
         CHANGES[change](model)
     for rows in (BATCH, 7, BATCH):
-        assert_same(models, rows)
+        assert_same_steps(models, rows)
     for model in models:
         model.train()
-    assert_same(models)
+    assert_same_steps(models)
 
 
 def test_without_gradients_and_with_autocast_and_in_inference_it_is_the_same(whole: list[str]) -> None:
     models = both()
     x = torch.ones(BATCH, 4)
-    assert_same(models)
+    assert_same_steps(models)
     for entered in (torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)):
         for _ in range(2):
             torch.manual_seed(0)
@@ -223,21 +180,21 @@ def test_without_gradients_and_with_autocast_and_in_inference_it_is_the_same(who
             torch.manual_seed(0)
             with entered():
                 torch.testing.assert_close(models[1](x), expected)
-        assert_same(models)
+        assert_same_steps(models)
     assert len(whole) >= 6
 
 
 def test_after_an_exception_a_module_is_seen_again(whole: list[str]) -> None:
     models = both()
     for _ in range(2):
-        assert_same(models)
+        assert_same_steps(models)
     for model in models:
         _how("fails")(model)
         with pytest.raises(ValueError, match="fails"):
             model(torch.ones(BATCH, 4))
         _how("plain")(model)
     whole.clear()
-    assert_same(models)
+    assert_same_steps(models)
     assert whole == ["Inner"]
     assert torch.overrides._get_current_function_mode_stack() == []  # type: ignore[no-untyped-call]
 
@@ -245,14 +202,14 @@ def test_after_an_exception_a_module_is_seen_again(whole: list[str]) -> None:
 def test_a_view_of_what_was_copied_for_it_is_refused_where_there_was_none() -> None:
     models = both()
     for _ in range(2):
-        assert_same(models)
+        assert_same_steps(models)
     for model in models:
         _how("view")(model)
     with pytest.raises(InputError, match=r"Inner has returned a view of what it was given, .* call the model again"):
         step(models[1], torch.ones(BATCH, 4))
     step(models[0], torch.ones(BATCH, 4))
     assert torch.overrides._get_current_function_mode_stack() == []  # type: ignore[no-untyped-call]
-    assert_same(models)
+    assert_same_steps(models)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -261,7 +218,7 @@ def test_in_regions_that_are_computed_again(use_reentrant: bool, whole: list[str
     for model in models:
         vars(model)["call"] = lambda part, x: checkpoint(part, x, use_reentrant=use_reentrant)
     for _ in range(3):
-        assert_same(models)
+        assert_same_steps(models)
     assert len(whole) >= 4
 
 
@@ -291,9 +248,9 @@ def test_what_other_devices_read_and_what_is_told_its_device_is_seen(makes: bool
     torch.manual_seed(0)
     model = Reads(makes=makes)
     graph = training_step(capture(model, (torch.ones(BATCH, 4),), name="reads"))
-    parallel = placed(model, graph, lambda path: int(not path.startswith("part")))
+    parallel = by_modules(model, graph, lambda path: int(not path.startswith("part")))
     for _ in range(3):
-        assert_same((model, parallel))
+        assert_same_steps((model, parallel))
 
 
 def test_an_argument_that_lies_elsewhere_is_copied_and_one_that_is_there_is_not(whole: list[str]) -> None:
@@ -310,53 +267,6 @@ def test_an_argument_that_lies_elsewhere_is_copied_and_one_that_is_there_is_not(
     assert whole == ["Inner"] * 2  # the second time in a row
 
 
-class Cell(nn.Module):
-    """A part that is given a tensor in a list, which it changes, or in a tuple, or keeps it."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.one, self.how = nn.Linear(4, 4), how
-        self.kept: list[Tensor] = []
-
-    def forward(self, given: Any) -> Tensor:
-        x = given[0]
-        y: Tensor = self.one(torch.tanh(x)).neg().mul(2)
-        if self.how == "list":
-            given.append(y)
-        if self.how == "keeps":
-            self.kept = [x]
-        return y
-
-
-class Cells(nn.Module):
-    """What such a part reads is on another device, and is changed later."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.begin, self.cell = nn.Linear(4, 4), Cell(how)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.begin(x)
-        given: Any = (x, None) if self.cell.how != "list" else [x]
-        y: Tensor = self.cell(given)
-        with torch.no_grad():
-            x.add_(1)
-        last: Tensor = given[-1] if self.cell.how == "list" else self.cell.kept[0] if self.cell.kept else x
-        z: Tensor = self.begin(last.detach())
-        return z + y
-
-
-@pytest.mark.parametrize("how", ["tuple", "list", "keeps"])
-def test_what_a_module_is_given_is_copied_unless_it_may_be_changed_or_kept(how: str, whole: list[str]) -> None:
-    torch.manual_seed(0)
-    model = Cells(how)
-    graph = training_step(capture(model, (torch.ones(BATCH, 4),), name="cells"))
-    parallel = placed(model, graph, lambda path: int(path.startswith("cell")))
-    for _ in range(3):
-        assert_same((model, parallel))
-    assert whole == (["Cell"] * 2 if how == "tuple" else [])
-
-
 def test_an_exception_that_is_handled_meanwhile_is_none_of_the_modules(whole: list[str]) -> None:
     models = both()
 
@@ -370,5 +280,5 @@ def test_an_exception_that_is_handled_meanwhile_is_none_of_the_modules(whole: li
     for model in models:
         vars(model)["call"] = handles
     for _ in range(3):
-        assert_same(models)
+        assert_same_steps(models)
     assert whole == ["Inner"] * 4
