@@ -166,6 +166,11 @@ class Problem:
         np.logical_and.at(allowed, self.graph.units, np.array(per_op))
         return allowed
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether each unit may run on one device alone, so that nothing is left to place."""
+        return self.allowed is not None and bool((self.allowed.sum(axis=1) == 1).all())
+
     def made_allowed(self, placement: Ints) -> Ints:
         """(..., units) placements in which each unit that may not run on its device is moved to one where it may.
 

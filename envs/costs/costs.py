@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphs.formats.chakra_nodes import is_sent
+from graphs.formats.collectives import is_sent
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import readable_seconds
@@ -127,12 +127,10 @@ def cost_model_of(graph: OpGraph) -> str:
     measured = ~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)
     sent = is_sent(graph) & ~measured
     counted = (graph.flops > 0) | ((graph.bytes_accessed > 0) & ~measured)
-    if sent.any() and not (measured.any() and (counted & ~sent).any()):
-        return BY_LINKS
     if not measured.any():
         return "roofline"
-    if not counted.any():
-        return "recorded"
+    if not (counted & ~sent).any():
+        return BY_LINKS if sent.any() else "recorded"
     raise InputError(
         f"graph {graph.name!r} has measured times of {measured.sum()} of its {len(graph)} ops, and FLOPs or bytes of "
         f"{counted.sum()}; say which count: `cost_model='recorded'` for the measured times, "

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.costs.cost_models.roofline import Roofline
-from graphs.formats.chakra_nodes import is_sent
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, OpGraph
@@ -44,7 +43,7 @@ def known_seconds(
 
     Times by name count first, those for ANY device last. Times `with_launch` lose the cluster's `launch_seconds`, which
     the simulator adds after each op that takes time. With `otherwise="roofline"` unknown times are the roofline's at
-    peak, and those of messages and collectives of links; with "refuse" they raise InputError, which names what is
+    peak; with "refuse" they raise InputError, which names what is
     missing in `source` and the remedy, as does another `otherwise`.
     """
     if otherwise not in OTHERWISE:
@@ -63,23 +62,7 @@ def known_seconds(
         return seconds
     if otherwise == "refuse":
         raise InputError(f"{_missing(problem, seconds, times, source)}; {remedy}")
-    followed = np.where(is_sent(graph)[:, None], _link_seconds(problem), Roofline().costs(problem).op_seconds)
-    return np.where(np.isnan(seconds), followed, seconds)
-
-
-def _link_seconds(problem: Problem) -> Floats:
-    """(ops, devices) seconds in which the bytes of ops go over the cluster's slowest link once.
-
-    With whom an op communicates is not known, nor whether by a ring: it is the least that it can take. Without links
-    between devices it is through their memory.
-    """
-    cluster, size = problem.cluster, problem.graph.bytes_accessed[:, None]
-    apart = ~np.eye(len(cluster), dtype=np.bool_)
-    if not apart.any():
-        within: Floats = size / np.array([device.bytes_per_second for device in cluster.devices])
-        return within
-    seconds = size / cluster.bandwidth[apart].min() + cluster.latency[apart].max()
-    return np.broadcast_to(seconds, (len(size), len(cluster))).astype(np.float64)
+    return np.where(np.isnan(seconds), Roofline().costs(problem).op_seconds, seconds)
 
 
 def _missing(problem: Problem, seconds: Floats, times: Mapping[str, Floats], source: str) -> str:

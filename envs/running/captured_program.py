@@ -31,9 +31,10 @@ from envs.running.program_part import ProgramPart
 from envs.running.runnable import check_runnable
 from graphs.capture.bags import read_by
 from graphs.capture.examples import Example
-from graphs.capture.forward import Builder, is_getitem, traced_example
+from graphs.capture.forward import Builder, traced_example
 from graphs.capture.gradient_flow import GradientFlow
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
+from graphs.capture.traced_nodes import is_getitem
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase

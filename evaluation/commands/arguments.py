@@ -18,6 +18,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 
 if TYPE_CHECKING:
+    from torch.fx import GraphModule
     from torch.nn import Module
 
     from envs.costs.costs import CostModel
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from placers.contract.placer import Placer
 
 # Text, so that they need no import; help() shows them in full.
-GraphLike: TypeAlias = "str | Path | OpGraph | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]"
+GraphLike: TypeAlias = "str | Path | OpGraph | GraphModule | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]"
 ClusterLike: TypeAlias = "str | Path | Cluster"
 PlacerLike: TypeAlias = "str | Path | Placer"
 CostModelLike: TypeAlias = "str | CostModel"
@@ -286,6 +287,10 @@ def _kind(name: str, value: Any) -> str:
 
 def _graph(name: str, value: Any) -> Any:
     if _is_module(value):
+        from graphs.files.graph_source import is_traced  # with all that captures, which --help does not wait for
+
+        if is_traced(value):
+            return value
         raise InputError(
             f"{name}: a module alone does not say what it is called with; give (module, example inputs), such as "
             f"(model, (x,)), with keyword inputs as a dict"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from envs.costs.costs import load_cost_model, timed
 from envs.expansion.shares import of_batch
@@ -16,12 +16,14 @@ from graphs.files.graph_source import GraphSource, graph_sources
 from graphs.files.load import load_cluster, load_clusters, load_graph, load_suite
 from graphs.files.suites import suite_specs
 from graphs.formats.msr import BYTES_PER_SECOND
+from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph.optimizers import check_optimizer
 from graphs.op_groups.grouping import MODULES, tie_ops
 from graphs.problem import STEP_TIME, Problem, objective_of
-from graphs.runtime import IDEAL, LONGEST_PATH, Runtime, default_runtime, runtime_of
+from graphs.runtime import IDEAL, LONGEST_PATH, PROGRAM, Runtime, default_runtime, runtime_of
 from graphs.transforms.batch import check_samples
+from graphs.transforms.one_rank import is_one_rank, of_one_rank
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import (
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
 OPTIMIZER = "adam"
+ONE_RANK = "ideal:order=program"  # how one rank runs its own step, unless it is said
 
 _log = logging.getLogger("placelab")
 
@@ -111,11 +114,11 @@ def asked_problems(
                 for source in sources
                 for each in _on_clusters(source, found, groups, optimizer, with_law=twice, training=training)
             ]
-        ways = [asked_runtime(*asked, default=_default_runtime(each)) for each in made]
+        ways = [_way(each, *asked) for each in made]
         done = [timed(each, cost_model) for each in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
-        done = [replace(each, objective=minimised, runtime=way) for each, way in zip(done, ways, strict=True)]
+        done = [_run(each, minimised, way) for each, way in zip(done, ways, strict=True)]
         return done if reserve is None else [replace(each, cluster=reserve.on(each.cluster)) for each in done]
 
     return problems
@@ -149,6 +152,27 @@ def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO, *, d
     asked = (default if runtime == AUTO else runtime_of(runtime)).with_knobs(**knobs)
     asked.order.loaded()
     return asked
+
+
+def _way(problem: Problem, runtime: str, order: str, host: str) -> Runtime:
+    """The runtime that is asked for. Raises InputError for one of plans, and a graph that is one rank's own."""
+    if not is_one_rank(problem.graph, problem.cluster):
+        return asked_runtime(runtime, order, host, default=_default_runtime(problem))
+    way = asked_runtime(runtime, order, host, default=runtime_of(ONE_RANK))
+    if way.host is not None or way.streams:
+        raise InputError(
+            f"{problem.graph.name!r} is what one rank runs, with collectives, and {way.name!r} is a way of running "
+            f"plans; leave out `runtime` and `host`, which leaves {ONE_RANK!r}"
+        )
+    return way
+
+
+def _run(problem: Problem, objective: Extension[Any], way: Runtime) -> Problem:
+    """A timed problem with its objective and runtime; that of one rank, where the graph is what one runs."""
+    found = replace(problem, objective=objective, runtime=way)
+    if not is_one_rank(found.graph, found.cluster):
+        return found
+    return of_one_rank(found, in_order=way.order == PROGRAM)
 
 
 def _default_runtime(problem: Problem) -> Runtime:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -86,12 +87,18 @@ class SimulatedPlan(Shown):
 
     @classmethod
     def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> SimulatedPlan:
-        """Let a placer place the problem, and simulate its plan. Raises InputError for a negative budget."""
+        """Let a placer place the problem, unless each op may run on one device alone, and simulate its plan.
+
+        Raises InputError for a negative budget.
+        """
         if budget < 0:
             raise InputError(f"the budget is {budget} simulations; expected at least 0")
         started = time.perf_counter()
         with waiting(f"{placer.name} on {problem.name}"):
-            found = placer.place(problem, seed=seed, budget=budget)
+            if problem.is_placed:
+                found = _only_placement(problem, placer.name, seed)
+            else:
+                found = placer.place(problem, seed=seed, budget=budget)
         search_seconds = time.perf_counter() - started
         placed = cls.of(problem, as_result(found, placer.name, seed), search_seconds)
         return replace(placed, result=replace(placed.result, made_for=placed.conditions))
@@ -228,6 +235,12 @@ class SimulatedPlan(Shown):
         compared = self.result.placer.partition(":")[0] == "planner"
         table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds, compared=compared)
         return Group(table, *map(Text, said))
+
+
+def _only_placement(problem: Problem, placer: str, seed: int) -> PlacerResult:
+    """Of a problem each of whose ops may run on one device alone."""
+    found = PlacerResult.of_units(problem, np.zeros(problem.graph.num_units, np.int64), placer, seed)
+    return replace(found, notes=("There is nothing to place: each op may run on one device alone.",))
 
 
 def _one_or_all(names: list[str]) -> str | list[str]:

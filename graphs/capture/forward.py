@@ -18,18 +18,14 @@ Tracing turns the module into ATen operations. These rules say which of them are
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from msgspec import structs
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from graphs.capture.bags import bags_in
 from graphs.capture.examples import Example, example_of
@@ -39,25 +35,29 @@ from graphs.capture.lifetimes import kept_alive
 from graphs.capture.nested import first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
+from graphs.capture.traced_nodes import (
+    bytes_of,
+    flops_of,
+    is_getitem,
+    is_part,
+    kind_of,
+    multiplied_in,
+    name_of,
+    tensors_of,
+    traffic,
+    viewed,
+)  # fmt: skip
 from graphs.capture.tracing import trace
 from graphs.capture.unsent import kept_bytes
 from graphs.foundation.errors import InputError
-from graphs.op_graph import SPARSE, OpGraph
+from graphs.op_graph import OpGraph
 from graphs.op_graph.autograd import Autograd, Checkpoint
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.op_graph.graph_draft import GraphDraft
 from graphs.op_graph.held_tensors import HeldTensors
-from graphs.op_graph.precision import precision_of
 
 aten = torch.ops.aten
 _log = logging.getLogger("placelab")
-
-# Every row is multiplied by its group's matrix, as in mixtures of experts. PyTorch's counter may not know these.
-_GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
-# These read as much of their first operand as they write.
-_LOOK_UPS = {
-    aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward, aten.nll_loss2d_forward,
-}  # fmt: skip
 
 
 def capture(
@@ -163,23 +163,23 @@ class Builder:
         """What ops read that none of them makes and is no weight, by number, and what the module holds in addition."""
         held = HeldDraft(graph, self.samples, self.existing)
         for node in self.signer.inputs:
-            held.add(self.program.inputs.get(node, node.meta["val"]), _bytes(_tensors(node)))
+            held.add(self.program.inputs.get(node, node.meta["val"]), bytes_of(tensors_of(node)))
         read = [self.program.inputs[node] for node in self.signer.inputs if node in self.program.inputs]
         return held.built([*self.seen, *read] if self.program.inputs else None)
 
     def _visit(self, node: Node) -> None:
-        base, call = _viewed(node), self.program.calls.get(node)
+        base, call = viewed(node), self.program.calls.get(node)
         if base is None:
-            if _tensors(node):
-                costs = _flops(node), _traffic(node), self._used_bytes(node)
+            if tensors_of(node):
+                costs = flops_of(node), traffic(node), self._used_bytes(node)
                 reads = node.all_input_nodes
-                self.draft.add_op(_name(node), _kind(node), costs, reads, [node], call, _precision(reads[:1]))
+                self.draft.add_op(name_of(node), kind_of(node), costs, reads, [node], call, multiplied_in(reads[:1]))
                 self.signer.add_op(node)
                 self._note_autograd(node)
             return
-        if _tensors(node) and _is_part(node, base) and base in self.op:
-            size = _bytes(_tensors(node))
-            self.draft.add_part(_name(node), _kind(node), size, node.all_input_nodes, node, call)
+        if tensors_of(node) and is_part(node, base) and base in self.op:
+            size = bytes_of(tensors_of(node))
+            self.draft.add_part(name_of(node), kind_of(node), size, node.all_input_nodes, node, call)
             self._note_autograd(node)
             if is_getitem(node):
                 self.signer.add_op(base, int(str(node.args[1])))
@@ -213,7 +213,7 @@ class Builder:
         the step reads it.
         """
         is_leaf = False
-        while node not in self._own and (base := _viewed(node)) is not None:
+        while node not in self._own and (base := viewed(node)) is not None:
             is_leaf, node = is_leaf or node in self.program.leaves, base
         return is_leaf and node in self.program.requires_grad
 
@@ -239,15 +239,15 @@ class Builder:
         if parameter is None:
             return None
         if parameter not in self.seen:
-            self.seen[parameter] = self.draft.add_weight(_bytes(_tensors(node)), _precision([node]))
+            self.seen[parameter] = self.draft.add_weight(bytes_of(tensors_of(node)), multiplied_in([node]))
         return self.seen[parameter]
 
     def _used_bytes(self, node: Node) -> float:
         """Bytes of the outputs that another op reads."""
         if isinstance(node.meta["val"], Tensor):
-            return _bytes([node.meta["val"]])
+            return bytes_of([node.meta["val"]])
         used = {user.args[1] for user in node.users if is_getitem(user) and user in self.live}
-        return _bytes([node.meta["val"][i] for i in used])
+        return bytes_of([node.meta["val"][i] for i in used])
 
 
 def _live(program: TracedProgram) -> set[Node]:
@@ -260,105 +260,3 @@ def _live(program: TracedProgram) -> set[Node]:
             live.add(node)
             stack.extend(node.all_input_nodes)
     return live
-
-
-def _viewed(node: Node) -> Node | None:
-    """The node whose memory a node looks at, or None for an op with an output of its own."""
-    if is_getitem(node):
-        return node.all_input_nodes[0]
-    is_view = getattr(node.target, "is_view", False) or node.target is aten._unsafe_view.default
-    return node.all_input_nodes[0] if is_view and node.all_input_nodes else None
-
-
-def is_getitem(node: Node) -> bool:
-    """Whether a node picks one of several outputs."""
-    return getattr(node.target, "__name__", "") == "getitem"
-
-
-def _is_part(node: Node, base: Node) -> bool:
-    """Whether a view shows less than all of its base."""
-    if is_getitem(node):
-        base = _viewed(base) or node  # the tensor that was split; one of several outputs is no part of the others
-    if not isinstance(node.meta["val"], Tensor):
-        return False  # a split, whose parts come as getitems
-    return bool(sum(t.numel() for t in _tensors(node)) < sum(t.numel() for t in _tensors(base)))
-
-
-def _tensors(node: Node) -> list[Tensor]:
-    value = node.meta.get("val")
-    if isinstance(value, Tensor):
-        return [value]
-    return [part for part in tree_leaves(value) if isinstance(part, Tensor)]
-
-
-def _bytes(tensors: Iterable[Tensor]) -> float:
-    """Bytes that tensors occupy; a dimension that was expanded occupies nothing."""
-    total = 0.0
-    for tensor in tensors:
-        shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0]
-        total += float(math.prod(shown)) * tensor.element_size()
-    return total
-
-
-def _precision(nodes: Iterable[Node]) -> str:
-    """That of the first tensor of some nodes."""
-    dtypes = (str(tensor.dtype).removeprefix("torch.") for node in nodes for tensor in _tensors(node))
-    return precision_of(next(dtypes, ""))
-
-
-def _traffic(node: Node) -> float:
-    """Bytes read and written."""
-    written = _bytes(_tensors(node))
-    read = [_bytes(_tensors(source)) for source in node.all_input_nodes]
-    packet = getattr(node.target, "overloadpacket", None)
-    if packet in _LOOK_UPS and read:
-        read[0] = min(read[0], written)
-    elif packet is aten._embedding_bag:  # which reads the rows of a bag, and writes their sum
-        table, indices = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]  # both nodes
-        read[0] = min(read[0], read[0] / max(table.shape[0], 1) * indices.numel())
-    return written + sum(read)
-
-
-def _flops(node: Node) -> float:
-    packet = getattr(node.target, "overloadpacket", None)
-    count: Callable[..., Any] | None = flop_registry.get(packet)
-    is_attention, is_grouped = packet is aten.scaled_dot_product_attention, str(packet) in _GROUPED_PRODUCTS
-    if packet is aten.addbmm:  # of which the counter knows the backward pass alone
-        count = _batched_product
-    if not (count or is_attention or is_grouped):
-        return 0.0
-    args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
-    if is_attention:
-        query, key, value = (tuple(tensor.shape) for tensor in args[:3])
-        heads = 1, math.prod(query[:-2])  # keys and values may be shared by several heads
-        shapes = (heads + shape[-2:] for shape in (query, key, value))
-        return float(sdpa_flop_count(*shapes))  # type: ignore[no-untyped-call]
-    if is_grouped:
-        return float(2 * node.meta["val"].numel() * args[0].shape[-1])
-    return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
-
-
-def _batched_product(_: Tensor, first: Tensor, second: Tensor, **__: object) -> float:
-    return 2.0 * first.numel() * second.shape[-1]
-
-
-def _name(node: Node) -> str:
-    """Module path and unique node name: "layers.0.cell/addmm_3"."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = stack[-1][0] if stack else ""
-    return f"{path}/{node.name}" if path else node.name
-
-
-def _kind(node: Node) -> str:
-    target = node.all_input_nodes[0].target if is_getitem(node) else node.target
-    return str(getattr(target, "overloadpacket", target)) + (SPARSE if _is_sparse(node) else "")
-
-
-def _is_sparse(node: Node) -> bool:
-    """Whether an op looks rows up whose gradient alone it will send."""
-    schema = getattr(node.target, "_schema", None)
-    names = [argument.name for argument in schema.arguments] if schema else []
-    if "sparse" not in names:
-        return False
-    position = names.index("sparse")
-    return bool(node.args[position] if position < len(node.args) else node.kwargs.get("sparse", False))

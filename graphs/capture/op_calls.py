@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from graphs.capture.forward import Builder, is_getitem, traced_model
+from graphs.capture.forward import Builder, traced_model
+from graphs.capture.traced_nodes import is_getitem
 from graphs.capture.training_step import training_step
 from graphs.formats.graph_files import is_graph_file
 from graphs.foundation.errors import InputError

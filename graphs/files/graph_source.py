@@ -3,17 +3,19 @@
 OpGraph, "net.graph.json", "net.onnx:batch=8"          LoadedGraph    taken as it is
 "rnnlm:layers=4", "my.py:net"                          NamedModel     captured, unless the cache has it
 (module, args), (module, args, kwargs)                 GivenModule    captured
+torch.fx.GraphModule of a rank's step                  LoadedGraph    by its nodes (`graphs.capture.one_rank_step`)
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union
 
 from graphs.capture import cache
 from graphs.capture.training_step import training_step
@@ -30,10 +32,12 @@ from graphs.transforms.mixed_precision import AS_IT_IS, check_precision, in_prec
 # Imported for their types alone: torch takes seconds to import.
 if TYPE_CHECKING:
     from torch import nn
+    from torch.fx import GraphModule
 
     from graphs.capture.examples import Example
 
-Graph: TypeAlias = OpGraph | str | os.PathLike[str] | tuple[Any, ...]  # a graph, its name, or (module, args)
+Graph: TypeAlias = Union[OpGraph, str, os.PathLike[str], tuple[Any, ...], "GraphModule"]
+"""A graph, its name, (module, args), or what `torch.fx` has traced."""
 
 _FAMILIES = "graphs.families"
 _GRAPHS = (
@@ -91,14 +95,24 @@ def graph_source(what: Graph | GraphSource) -> GraphSource:
         return LoadedGraph(what, what.name)
     if isinstance(what, tuple):
         return GivenModule(what)
+    if is_traced(what):
+        from graphs.capture.one_rank_step import rank_graph  # with torch
+
+        return LoadedGraph(graph := rank_graph(what), graph.name)
     text = _text(what)
     return LoadedGraph(read_graph(text), text, Path(text)) if is_graph_file(text) else NamedModel(text)
+
+
+def is_traced(what: object) -> TypeGuard[GraphModule]:
+    """Whether it is a `torch.fx.GraphModule`, which needs no inputs to say what it computes."""
+    torch = sys.modules.get("torch")  # without which there is none
+    return torch is not None and isinstance(what, torch.fx.GraphModule)
 
 
 def graph_sources(graphs: Iterable[Graph]) -> list[GraphSource]:
     """Several sources. Raises InputError, too, for a graph that is given twice, before any file is read."""
     graphs = list(graphs)
-    named = [graph for graph in graphs if not isinstance(graph, tuple)]
+    named = [graph for graph in graphs if not (isinstance(graph, tuple) or is_traced(graph))]
     check_distinct("graph", [(g.name, g.fingerprint) if isinstance(g, OpGraph) else (_text(g), "") for g in named])
     return [graph_source(graph) for graph in graphs]
 

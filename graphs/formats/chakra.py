@@ -5,7 +5,8 @@ MLCommons' converter makes them of what PyTorch's profilers record, and placelab
 - Each node is an op, and how long it took becomes its `measured_seconds`.
 - Of a trace with kernels of a GPU, ops of the host take no time: they run ahead of the kernels.
 - A message or a collective without a duration, as generators of traces leave it to a simulator of networks, has its
-  `comm_size` as the bytes that it accesses, and no time: the costs follow from the cluster's links. A warning says so.
+  `comm_size` as the bytes that it accesses, and no time: these follow from the cluster's links
+  (`envs.costs.communication_times`). A warning says so.
 - Of a trace in which no node took any time, as those of symbolic generators (STG), FLOPs are the `num_ops` of nodes,
   and the bytes that they access their `tensor_size`.
 - An edge leads from each data dependency of a node, and carries nothing if it is a control dependency, too. Control
@@ -88,8 +89,8 @@ def _untimed(
             return flops, accessed, np.full(len(nodes), np.nan)
     if accessed.any():
         _log.warning(
-            "%s: %d of %d nodes send or receive data and have no duration; they take as long as their comm_size over "
-            "the cluster's slowest link", name, (accessed > 0).sum(), len(nodes),
+            "%s: %d of %d nodes send or receive data and have no duration; they take as long as their comm_size on the "
+            "cluster's links, among all of its devices", name, (accessed > 0).sum(), len(nodes),
         )  # fmt: skip
     return flops, accessed, np.where(accessed > 0, np.nan, seconds)
 

@@ -2,10 +2,6 @@
 
 from enum import IntEnum
 
-import numpy as np
-
-from graphs.op_graph import Bools, OpGraph
-
 
 class NodeType(IntEnum):
     """What a node does."""
@@ -33,16 +29,3 @@ class Collective(IntEnum):
     REDUCE_SCATTER = 7
     REDUCE_SCATTER_BLOCK = 8
     BARRIER = 9
-
-
-# kinds of ops that move data from and to other ranks
-COMMUNICATION = (
-    *(each.name for each in Collective if each != Collective.BARRIER),
-    *(each.name for each in NodeType if each.name.startswith("COMM_")),
-)
-
-
-def is_sent(graph: OpGraph) -> Bools:
-    """(ops,) whether each op moves bytes from or to other ranks, so that its time follows from links."""
-    sent: Bools = np.isin(graph.kinds, COMMUNICATION) & (graph.bytes_accessed > 0)
-    return sent

@@ -214,11 +214,19 @@ class _Step:
         return "/".join([*around, f"{op.name.rpartition(':')[2]}#{op.id}"])
 
     def _made(self, op: TracedCall) -> list[Tensor]:
-        """The tensors that an op writes, each once; of a collective whatever it exchanges."""
+        """The tensors that an op writes, each once; of a collective the largest that it exchanges."""
         if _collective(op.name):
-            every = [tensor for each in self.inside[op.id] for tensor in (*each.outputs, *each.read)]
+            every = self._exchanged(op)
             return [max(every, key=lambda tensor: tensor.bytes)] if every else []
         return _tensors_written(op)
+
+    def _exchanged(self, op: TracedCall) -> list[Tensor]:
+        return [tensor for each in self.inside[op.id] for tensor in (*each.outputs, *each.read)]
+
+    def _put_in(self, op: TracedCall, size: float) -> float:
+        """The bytes that a rank puts into a collective, of which the largest tensor has a size."""
+        sizes = [tensor.bytes for tensor in self._exchanged(op) if tensor.bytes > 0]
+        return min(sizes, default=size) if _collective(op.name) == Collective.ALL_GATHER.name else size
 
     def _edges(self) -> tuple[set[tuple[int, int]], dict[int, list[int]], dict[int, list[int]]]:
         """Edges, the readers of each storage that nothing has written before, and the writers of each storage.
@@ -277,6 +285,7 @@ class _Step:
     def _costs(self, sizes: Any, moved: Any) -> tuple[Any, Any, Any]:
         """(ops,) FLOP, bytes accessed and seconds, NaN where they follow from these."""
         seconds, none = np.array(self.seconds), np.zeros(len(self.ops))
+        sizes = np.array([self._put_in(op, size) for op, size in zip(self.ops, sizes.tolist(), strict=True)])
         if self.timed:
             if not seconds.any():
                 raise InputError("no op takes any time; record both files at once")

@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
-from graphs.capture.forward import Builder, is_getitem, traced
+from graphs.capture.forward import Builder, traced
+from graphs.capture.traced_nodes import is_getitem
 from graphs.capture.training_step import training_step
 from graphs.op_graph import OpGraph, Phase
 

@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from envs.costs.communication_times import communication_seconds
 from envs.costs.costs import Costs, timing
 from envs.costs.efficiency_file import Efficiencies, Shares, load_efficiencies
 from envs.costs.kernel_kinds import kernel_kinds
 from envs.costs.nearest_gpu import nearest_gpu, stand_ins
 from graphs.cluster import Device
+from graphs.formats.collectives import is_sent
 from graphs.foundation.errors import listed
 from graphs.op_graph import Floats, OpGraph
 from graphs.op_graph.precision import SINGLE
@@ -33,7 +35,8 @@ class Roofline:
     ops where efficiencies say so (`envs/costs/efficiency_file.py`). The FLOP/s are the peak in the precision in which
     an op multiplies (`OpGraph.precisions`). Where the device has no such peak, it is the peak in single precision, and
     a warning says so. The time to launch an op is not included: the simulator adds `Device.launch_seconds` after each
-    op. Recorded times (`OpGraph.measured_seconds`) are not read.
+    op. Recorded times (`OpGraph.measured_seconds`) are not read. Messages and collectives of one rank take what their
+    bytes take on the cluster's links (`envs.costs.communication_times`).
     """
 
     follows_costs: ClassVar[bool] = True
@@ -50,7 +53,11 @@ class Roofline:
             computing = graph.flops[:, None] / arithmetic / flops_per_second
             moving = graph.bytes_accessed[:, None] / traffic / bytes_per_second
             seconds = np.maximum(computing, moving)
-            return Costs(seconds + np.sqrt(half * seconds) if half.any() else seconds)
+            seconds = seconds + np.sqrt(half * seconds) if half.any() else seconds
+        sent = is_sent(graph)
+        if sent.any():
+            seconds[sent] = communication_seconds(problem)[sent, None]
+        return Costs(seconds)
 
     def _shares(self, graph: OpGraph, devices: Sequence[Device]) -> Shares:
         """What ops reach, each (ops or 1, devices or 1)."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import placelab
+from envs.expansion.nccl import all_reduce_seconds
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.chakra import load_chakra
 from graphs.formats.chakra_messages import attribute, attributes, new, nodes_of, written
@@ -116,12 +117,11 @@ def test_a_collective_without_a_duration_takes_what_its_bytes_take(
              node(2, micros=5, data_deps=[1], about=GPU))  # fmt: skip
     path = trace(tmp_path / "mine.et", *nodes)
     cluster = load_cluster("p100x2")
-    hold, link = float(cluster.hold_seconds[0]), float(cluster.bandwidth[0, 1])
-    placed = placelab.place(path, cluster="p100x2", placer="single_device", groups=None)
-    sent = 1e9 / link + float(cluster.latency[0, 1])
-    assert placed.timeline.step_seconds == pytest.approx(2 * 5e-6 + sent + 2 * hold)
-    message = "mine: 1 of 3 nodes send or receive data and have no duration; they take as long as their comm_size over"
+    placed = placelab.place(path, cluster="p100x2", groups=None)
+    assert placed.timeline.step_seconds == pytest.approx(2 * 5e-6 + all_reduce_seconds(cluster, (0, 1), 1e9))
+    message = "mine: 1 of 3 nodes send or receive data and have no duration; they take as long as their comm_size on"
     assert [message in record.getMessage() for record in caplog.records] == [True]
+    hold = float(cluster.hold_seconds[0])
     alone = placelab.place(path, cluster="p100x1", placer="single_device", groups=None)
     assert alone.timeline.step_seconds == pytest.approx(1e-5 + 1e9 / cluster.devices[0].bytes_per_second + 2 * hold)
 
@@ -137,11 +137,10 @@ def test_a_trace_without_durations_takes_what_its_operations_and_bytes_take(tmp_
     assert np.isnan(graph.measured_seconds).all()
     cluster = load_cluster("p100x2")
     card = cluster.devices[0]
-    placed = placelab.place(path, cluster="p100x2", placer="single_device", runtime="ideal", groups=None)
-    took = placed.timeline.step_seconds
-    sent = 1e9 / float(cluster.bandwidth[0, 1]) + float(cluster.latency[0, 1])
+    placed = placelab.place(path, cluster="p100x2", cost_model="roofline", groups=None)
     roofline = 1e12 / card.flops_per_second + 1e9 / card.bytes_per_second
-    assert took == pytest.approx(roofline + sent + 2 * float(cluster.hold_seconds[0]))
+    sent = all_reduce_seconds(cluster, (0, 1), 1e9)
+    assert placed.timeline.step_seconds == pytest.approx(roofline + sent)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, re
 from torch.utils.flop_counter import FlopCounterMode
 
 import placelab
+from envs.expansion.nccl import all_reduce_seconds
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
@@ -188,8 +189,7 @@ def test_a_trace_without_times_has_operations_and_bytes(tmp_path: Path) -> None:
     assert np.isnan(graph.measured_seconds).all()
     cluster = load_cluster("p100x2")
     took = placelab.place(path, cluster="p100x2", placer="single_device", groups=None).timeline
-    sent = 48 / cluster.bandwidth[0, 1] + cluster.latency[0, 1]
-    assert (took.finish - took.start)[4] == pytest.approx(sent)
+    assert (took.finish - took.start)[4] == pytest.approx(all_reduce_seconds(cluster, (0, 1), 48))
 
 
 def test_a_compiled_kernel_orders_what_shares_memory_with_it(tmp_path: Path) -> None:
