@@ -77,9 +77,13 @@ class SideStreams:
         self._keep(sent.there, stream)
         return sent.there
 
+    def has_left(self, place: int) -> bool:
+        """Whether anything was ever sent from a place."""
+        return place in self._left
+
     def settle(self, place: int) -> None:
         """Let what the current stream of a place is given from now on wait until what has left it has been read."""
-        if place not in self._left:
+        if not self.has_left(place):
             return
         current = self._current(place)  # that of this thread, which does not wait for what another one has settled
         with self._lock:

@@ -116,7 +116,7 @@ class ModuleCalls:
                 sent: list[tuple[Tensor, int]] = []
                 if whole.changes:
                     self._copier.settle(whole.place)
-                elif self._copier.side is not None:
+                elif self._copier.side is not None and self._copier.side.has_left(whole.place):
                     sent = [(each, version_of(each)) for each in self._tensors.copied(tensors_of((args, kwargs)))]
                 unseen = _Unseen(part, whole, handled, sent)
                 if whole.copied:
