@@ -26,7 +26,7 @@ RIVALS = (  # specs; those that end in "=" take micro-batches
     "human_expert",
 )
 SHARDED = "fsdp", "fsdp:zero=2", "fsdp:zero=1"  # compared last, as each may try several plans
-TRIED, MOST_TRIED = 1 / 10, 12  # of the simulations left, and in all, that each of these may spend; ours
+TRIED, LEAST_TRIED, MOST_TRIED = 1 / 10, 6, 12  # of the simulations left, and in all, that each may spend; ours
 OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 
@@ -73,7 +73,10 @@ class Rival:
 
     def _budget(self, contest: Contest) -> int | None:
         """The simulations that it may spend itself; None for all that are left."""
-        return min(max(int(TRIED * contest.left), 1), MOST_TRIED) if self.spec in SHARDED else None
+        if self.spec not in SHARDED:
+            return None
+        least = LEAST_TRIED if self.spec == SHARDED[0] else 1  # the one that fits most often
+        return min(max(int(TRIED * contest.left), least), MOST_TRIED)
 
     def _with_more(self, contest: Contest, entry: Contestant, seed: int, most: int) -> None:
         if not entry.merit.lacking or most <= entry.plan.schedule.micro_batches:
