@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 from torch import device
+from torch.fx import GraphModule
 from torch.nn import Module
 
 import placelab
@@ -48,7 +49,7 @@ def test_importing_the_module_imports_no_numbers() -> None:
 @pytest.mark.parametrize("verb", FUNCTIONS, ids=lambda verb: verb.__name__)
 def test_help_names_only_types_that_a_user_can_name(verb: Callable[..., object]) -> None:
     known: dict[str, Any] = {name: getattr(placelab, name) for name in dir(placelab)}
-    known |= {each.__name__: each for each in (Path, Sequence, Mapping, Module, device)}
+    known |= {each.__name__: each for each in (Path, Sequence, Mapping, Module, GraphModule, device)}
     known |= {"Any": Any, "Literal": Literal}
     signature = inspect.signature(verb)
     shown = [each.annotation for each in signature.parameters.values()] + [signature.return_annotation]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.running.processes import Process, ProcessError, Workers
+from envs.running.processes import Process, ProcessError, TimeLimitError, Workers
 from graphs.foundation.errors import InputError
 from tests.envs.running.jobs import About, Going, Sum, about, crossing
 
@@ -71,7 +71,7 @@ def test_each_process_has_a_core_of_its_own(workers: Workers) -> None:
         pytest.param("wrong", "process 1, on cpu, failed: KeyError: 'wrong'", ProcessError, marks=pytest.mark.slow),
         ("refused", "the plan has a mistake; make another", InputError),
         ("killed", "process 1, on cpu, was killed (signal 9, out of memory?)", ProcessError),
-        ("sleeping", "took more than 0.5 seconds and was ended: nothing came from process 0, 1", ProcessError),
+        ("sleeping", "took more than 0.5 seconds and was ended: nothing came from process 0, 1", TimeLimitError),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_the_next_job_starts_anew(
