@@ -171,7 +171,8 @@ class Blueprint(NamedTuple):
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = _kept_bytes(problem)
         use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
-        host, issue = problem.issuer, _issue(problem, priority)
+        host, calls = problem.issuer, _seen_calls(problem)
+        issue = _issue(problem, priority, calls)
         in_order = host is not None and (host.per_device or host.in_order)
         follows = _follows(issue, graph.edges[order]) if host is not None and not in_order else edges["output"][:0]
         return cls(
@@ -179,7 +180,7 @@ class Blueprint(NamedTuple):
             in_order, host is not None and host.per_device,
             host is not None and host.per_device and host.waits, 0.0 if host is None else host.fetch, streams,
             problem.runtime.graphs, bool((servers["per_message"] + servers["per_byte"]).any()) and not streams,
-            ops, issue, *_modules(problem, issue, op_seconds), np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
+            ops, issue, *_modules(problem, calls, op_seconds), np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
             np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,
             servers, free if has_free else NONE, len(servers) - sides if sides else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
@@ -225,7 +226,14 @@ def _carriers(problem: Problem, order: Ints) -> tuple[Records, Indices]:
     return carriers, start
 
 
-def _issue(problem: Problem, priority: Floats) -> Records:
+def _seen_calls(problem: Problem) -> ModuleCalls | None:
+    """The calls of modules, where a thread takes longer for those that are seen."""
+    runtime, host = problem.runtime, problem.issuer
+    is_longer = runtime.streams and not runtime.plain and host is not None and host.placed > 0
+    return ModuleCalls.of(problem.graph) if is_longer else None
+
+
+def _issue(problem: Problem, priority: Floats, calls: ModuleCalls | None) -> Records:
     """(ops,) in which order a host issues the ops of its processes, and for how long; none without a host."""
     graph, host = problem.graph, problem.issuer
     priority = priority if len(priority) else np.zeros(len(graph))
@@ -248,10 +256,10 @@ def _issue(problem: Problem, priority: Floats) -> Records:
         issue["op"] = host.seconds(graph.phase)
         issue["message"] = host.collective if host.per_device or host.in_order else issue["op"]
         issue["module"] = NONE
-        if problem.runtime.streams and not problem.runtime.plain and host.placed > 0:
+        if calls is not None:
             called = _is_called(graph)
             issue["message"][called] += 0.0 if host.in_order else host.placed
-            issue["module"][called] = np.maximum(ModuleCalls.of(graph).of_op[called], 0)
+            issue["module"][called] = np.maximum(calls.of_op[called], 0)
         if problem.nodes is not None:
             waits = np.flatnonzero(problem.nodes.deferred)
             for ops in (waits, graph.mirror[waits][graph.mirror[waits] >= 0]):
@@ -262,12 +270,11 @@ def _issue(problem: Problem, priority: Floats) -> Records:
     return issue
 
 
-def _modules(problem: Problem, issue: Records, op_seconds: Floats) -> tuple[float, Records, Records]:
+def _modules(problem: Problem, calls: ModuleCalls | None, op_seconds: Floats) -> tuple[float, Records, Records]:
     """What a call takes longer that is seen, the calls of modules, and what these need in one place."""
-    is_longer = len(issue) > 0 and bool((issue["module"] != NONE).any())
-    calls, graph = ModuleCalls.of(problem.graph), problem.graph
-    modules = np.zeros(len(calls.outer) if is_longer else 0, MODULE)
-    if not is_longer or problem.issuer is None:
+    graph = problem.graph
+    modules = np.zeros(0 if calls is None else len(calls.outer), MODULE)
+    if calls is None or problem.issuer is None:
         return 0.0, modules, np.zeros(0, NEED)
     modules["outer"], modules["looks"] = calls.outer, ENTERING * calls.times
     modules["first"] = calls.first(op_seconds.max(axis=1) > 0)

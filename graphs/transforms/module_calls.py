@@ -93,13 +93,18 @@ class ModuleCalls:
 
 def _visited(graph: OpGraph) -> tuple[list[int], list[str], Ints]:
     """(calls,) the outer ones and the paths of all calls of modules, and (ops,) the innermost of each forward op."""
-    of_op, outer, paths, stack = np.full(len(graph), -1), [0], [""], [("", 0)]
-    for op in np.flatnonzero(graph.phase == Phase.FORWARD).tolist():
+    forward, found = np.flatnonzero(graph.phase == Phase.FORWARD), list[int]()
+    outer, paths, stack, last = [0], [""], [("", 0)], ""
+    for op in forward.tolist():
         call = graph.calls[op] if graph.calls else None
         if call is None:
-            of_op[op] = 0
+            found.append(0)
             continue
-        names = call.module.split(".") if call.module else []
+        if call.module == last:  # as of most ops: nothing is entered or left
+            found.append(stack[-1][1])
+            continue
+        last = call.module
+        names = last.split(".") if last else []
         shared = 0
         while shared < min(len(names), len(stack) - 1) and stack[shared + 1][0] == names[shared]:
             shared += 1
@@ -108,7 +113,9 @@ def _visited(graph: OpGraph) -> tuple[list[int], list[str], Ints]:
             outer.append(stack[-1][1])
             paths.append(".".join(names[:depth]))
             stack.append((name, len(outer) - 1))
-        of_op[op] = stack[-1][1]
+        found.append(stack[-1][1])
+    of_op = np.full(len(graph), -1)
+    of_op[forward] = found
     return outer, paths, of_op
 
 
