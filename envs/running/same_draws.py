@@ -45,7 +45,7 @@ class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs an operation, with the seed if it draws, and notes how precise its results are."""
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if _draws(func, args, kwargs or {}):
             self.drew = True
             torch.manual_seed(_SEED)
         function: Callable[..., Any] = func
@@ -54,6 +54,15 @@ class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(each, Tensor) and each.is_floating_point():
                 self.rounding = max(self.rounding, torch.finfo(each.dtype).eps)
         return made
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operation draws: attention is tagged as one that may, and does so for dropout alone."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    names = [each.name for each in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs  # without those left at their defaults, such as dropout_p=0
+    return "dropout_p" not in names or bool(given.get("dropout_p", 0.0))
 
 
 @contextmanager

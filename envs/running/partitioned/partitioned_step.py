@@ -37,6 +37,8 @@ from graphs.capture.nested import tensors_in
 from graphs.foundation.errors import InputError, reason
 from graphs.problem import Problem
 
+_ASKS_FOR_DATA = (DataDependentOutputException, DynamicOutputShapeException)  # of a step on tensors without
+
 
 class PartitionedStep:
     """One process of a step whose ops are divided over a mesh; its rank is the number of its device."""
@@ -104,7 +106,7 @@ class PartitionedStep:
         for held in (self._weights, self._buffers):
             held.update({name: mode.from_tensor(tensor) for name, tensor in held.items()})  # type: ignore[misc]
         given = {leaf: mode.from_tensor(tensor) for leaf, tensor in inputs.items()}
-        with mode, self._running(OnParts()), suppress(DataDependentOutputException, DynamicOutputShapeException):
+        with mode, suppress(*_ASKS_FOR_DATA), self._running(OnParts()):
             self._loss(given, lambda: None)
             self._add_up()
 
@@ -121,9 +123,11 @@ class PartitionedStep:
         ):
             try:
                 yield
-            except InputError:
+            except (InputError, *_ASKS_FOR_DATA):
                 raise
             except Exception as error:  # whatever DTensor raises of what the model runs without it
+                if isinstance(error.__cause__, _ASKS_FOR_DATA):  # DTensor's own, as it plans between meshes' axes
+                    raise error.__cause__ from None
                 name = self.program.example.name
                 raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
 

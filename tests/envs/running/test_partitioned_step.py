@@ -14,7 +14,10 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.dry_step import _alone
 from envs.running.partitioned.parts_of_dtensors import OnParts
 from envs.running.processes import Workers
+from envs.running.training_job import Training
+from envs.running.ways import check_model
 from envs.simulation.simulator import simulate
+from evaluation.commands.problems import problem_of
 from graphs.files.load import load_cluster
 from graphs.problem import Problem
 from placers.contract.placer import Placer
@@ -137,6 +140,15 @@ def test_such_a_view_of_a_tensor_without_data_is_a_copy_too() -> None:
     """As in the dry step, before processes are started."""
     with FakeTensorMode(), OnParts():
         assert torch.ops.aten.view.default(torch.empty(3, 2).T, [6]).shape == (6,)
+
+
+@pytest.mark.parametrize("placer", [Parallel(cp=2, tp=2, sequence=True), Parallel(dp=2, cp=2, zero=3)])
+def test_a_dry_step_ends_where_dtensor_asks_for_data_and_refuses_nothing(placer: Placer) -> None:
+    training = Training("transformer:layers=1,width=24,heads=4,sequence=4,batch=4,vocabulary=40", steps=1)
+    problem = problem_of(training.model, "v100x4", groups=None)
+    plan = placer.place(problem).plan
+    assert plan.mesh == (2, 2)
+    check_model(training, problem, plan)
 
 
 def test_what_a_device_receives_in_collectives_by_hand() -> None:

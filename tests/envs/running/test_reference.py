@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
@@ -130,6 +132,16 @@ def test_each_operation_draws_the_same_and_generators_stay_as_they_are(file: str
     assert torch.equal(one, other)
     assert third != 0
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_attention_draws_for_dropout_alone() -> None:
+    query = torch.rand(2, 2, 8, 16)
+    with SameDraws() as plain, sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        scaled_dot_product_attention(query, query, query, is_causal=True)
+    assert not plain.drew
+    with SameDraws() as dropped:
+        scaled_dot_product_attention(query, query, query, dropout_p=0.5)
+    assert dropped.drew
 
 
 def test_gpus_compute_with_full_precision_and_in_one_order_while_steps_are_compared(
