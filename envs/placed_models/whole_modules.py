@@ -9,14 +9,17 @@ makes a tensor on another device than it does by itself. What another device rea
 the module was given, or of another output.
 
 That is known of a place in the code: after the same calls as before. It holds as long as the arguments lie where they
-did, and the module has the same parts (`Parts`); otherwise it is seen again.
-So it is after an exception. Its code may still call something else, as its own values tell: all it has is on one
-device, and there that runs as PyTorch runs it, as it would if it were seen.
+did, and the module has the same parts (`Parts`); otherwise it is seen again. So it is after an exception, and while it
+has hooks that were added since, which are to see no copies. Nothing that is copied for it is kept, which Python's count
+of references tells.
+Its code may still call something else, as its own values tell: all it has is on one device, and there that runs as
+PyTorch runs it, as it would if it were seen.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -48,6 +51,7 @@ class _Entered:
     last: Decision  # about the call before it
     given: Given
     handled: BaseException | None  # the exception that the model's code handles meanwhile
+    holders: Counter[int]  # of each argument, in Python, by its number
     brought: list[Brought] = field(default_factory=list)  # what was copied for its calls
 
 
@@ -106,8 +110,8 @@ class ModuleCalls:
             self._unseen.depth += part is self._unseen.part
             return None
         whole, handled = mode.last.modules.get(part) if mode.repeats else None, sys.exc_info()[1]
-        if whole is None or not whole.runs or not self._is_innermost(mode):
-            self._entered.append(_Entered(part, mode.last, (args, kwargs), handled))
+        if whole is None or not whole.runs or _shows_others(part) or not self._is_innermost(mode):
+            self._entered.append(_Entered(part, mode.last, (args, kwargs), handled, _holders((args, kwargs))))
             return None
         given = None
         _pop_mode()  # type: ignore[no-untyped-call]
@@ -123,7 +127,7 @@ class ModuleCalls:
                     given = self._tensors.brought((args, kwargs), whole.copied, whole.place, unseen.copied)
                 self._unseen = unseen
             else:
-                self._entered.append(_Entered(part, mode.last, (args, kwargs), handled))
+                self._entered.append(_Entered(part, mode.last, (args, kwargs), handled, _holders((args, kwargs))))
         finally:
             if self._unseen is None:
                 _push_mode(mode)  # type: ignore[no-untyped-call]
@@ -181,6 +185,9 @@ class ModuleCalls:
             else:
                 mode.leave_out(whole, out)
             if unseen.copied:
+                if any(there._backward_hooks or there.retains_grad for _, _, there, _ in unseen.copied):
+                    whole.runs = False
+                    raise self._refused(unseen, "asked for the gradient of what it was given (a hook, `retain_grad`)")
                 self._tensors.write_back(unseen.copied, whole.place)
                 result = self._without_copies(unseen, out)
             mode.last = whole.end
@@ -243,8 +250,14 @@ class ModuleCalls:
         entered.last.modules[entered.part] = whole
 
     def _copied(self, entered: _Entered, out: Any) -> tuple[int | str, ...] | None:
-        """The arguments that were copied for calls of a module; None if something else was, or this is returned."""
+        """The arguments that were copied for calls of a module.
+
+        None if something else was, or if one of them is returned, kept anywhere, or has attributes of the user's.
+        """
         args, kwargs = entered.given
+        more = (
+            _holders(entered.given) - entered.holders - Counter(id(original) for _, original, _, _ in entered.brought)
+        )
         holders: dict[int, int | str] = {
             id(tensor): key
             for key, value in _arguments(args, kwargs)
@@ -255,6 +268,8 @@ class ModuleCalls:
         memory = {memory_of(tensor) for tensor in tensors_of(out)}
         for _, original, there, version in entered.brought:
             if id(original) not in holders or id(original) in kept or version_of(there) != version:
+                return None
+            if id(original) in more or vars(original):
                 return None
             if memory_of(original) in memory or memory_of(there) in memory:
                 return None
@@ -278,6 +293,19 @@ class ModuleCalls:
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int | str, Any]]:
     yield from enumerate(args)
     yield from kwargs.items()
+
+
+def _shows_others(part: nn.Module) -> bool:
+    """Whether what a module is given is shown to hooks of the user, added since: they are to see no copies."""
+    return any(
+        not hasattr(next(reversed(hooks.values()), None), "runs_by_plan")
+        for hooks in (part._forward_pre_hooks, part._forward_hooks)
+    )
+
+
+def _holders(given: Given) -> Counter[int]:
+    """How often Python refers to each tensor of arguments, by its number; autograd does not count."""
+    return Counter({id(tensor): sys.getrefcount(tensor) for tensor in tensors_of(given)})
 
 
 def _is_fixed(value: Any) -> bool:

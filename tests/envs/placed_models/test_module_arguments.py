@@ -31,6 +31,8 @@ class Cell(nn.Module):
         y: Tensor = self.one(torch.tanh(x)).neg().mul(2)
         if self.how == "list":
             given.append(y)
+        if self.how == "doubles":
+            x.register_hook(lambda gradient: gradient * 2)
         if self.how == "keeps":
             self.kept = [x]
         return y
@@ -93,3 +95,51 @@ def test_a_change_of_what_may_be_on_its_way_is_refused_where_there_was_none(monk
         run(torch.ones(BATCH, 4))
     with torch.no_grad():
         run(torch.ones(BATCH, 4))
+
+
+KEPT: dict[str, Tensor] = {}
+
+
+def _hooked_as_it_ends(model: Any) -> None:
+    model.cell.register_forward_hook(lambda _part, given, _out: KEPT.update(x=given[0][0]))
+
+
+def _hooked_as_it_begins(model: Any) -> None:
+    model.cell.register_forward_pre_hook(lambda _part, given: KEPT.update(x=given[0][0]))
+
+
+@pytest.mark.parametrize("keep", [_hooked_as_it_ends, _hooked_as_it_begins])
+@pytest.mark.parametrize("since", ["first step", "third step"])
+def test_what_is_kept_anywhere_of_what_a_module_is_given_is_no_copy(keep: Any, since: str, whole: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Cells("tuple")
+    graph = training_step(capture(model, (torch.ones(BATCH, 4),), name="cells"))
+    if since == "first step":
+        keep(model)
+    models = model, by_modules(model, graph, lambda path: int(path.startswith("cell")))
+    for number in range(4):
+        if number == 2 and since == "third step":
+            for each in models:
+                keep(each)
+        found = []
+        for each in models:
+            step(each, torch.ones(BATCH, 4))
+            found.append(KEPT.pop("x", torch.ones(0)).detach().clone())  # which has been changed since
+        torch.testing.assert_close(*found)
+    shows_copies = since == "third step" or keep is _hooked_as_it_ends
+    assert len(whole) == (3 if not shows_copies else 1 if since == "third step" else 0)
+
+
+def test_a_hook_on_the_gradient_of_what_a_module_is_given_is_refused_where_there_was_none() -> None:
+    torch.manual_seed(0)
+    model = Forked()
+    graph = training_step(capture(model, (torch.ones(BATCH, 4),), name="forked"))
+    models = model, by_modules(model, graph, lambda path: int(path.startswith("near")))
+    for _ in range(2):
+        assert_same_steps(models)
+    for each in models:
+        each.near.how = "doubles"  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="Cell has asked for the gradient of what it was given"):
+        step(models[1], torch.ones(BATCH, 4))
+    for _ in range(2):
+        assert_same_steps(models)
