@@ -315,6 +315,10 @@ def test_searched_shards_are_divided_by_the_rule_and_that_is_said() -> None:
     [
         ("torchtitan", Parallel(dp=4, zero=1), "torchtitan holds weights in parts together with optimizer state"),
         ("deepspeed", Parallel(dp=2, pp=2, stages="2+3", micro_batches=2, zero=2), "stage 1 of ZeRO at most"),
+        (
+            "deepspeed", Parallel(dp=1, pp=2, interleaved=2, stages="1+1+1+2", micro_batches=4, order="v_half"),
+            "one stage on each device, and this plan has 4 on 2",
+        ),
         ("deepspeed", Parallel(dp=1, tp=2, pp=2, stages="2+3", micro_batches=2), "no shards in the stages"),
         ("fsdp", Parallel(dp=2, tp=2), "fsdp divides the batch alone"),
         ("fsdp", Parallel(dp=4), "fsdp holds what belongs to weights in parts, and this plan has zero=0"),

@@ -16,7 +16,7 @@ import numpy as np
 from torch import nn
 
 from envs.plans.plan import Plan
-from evaluation.exports.as_run import PlanAsRun
+from evaluation.exports.as_run import Order, PlanAsRun, one_forward_one_backward
 from evaluation.exports.degrees import PlanDegrees, recomputed_ops
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
@@ -32,7 +32,7 @@ def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     with shards, a stage of ZeRO above 1, or of whose layers some are recomputed, which DeepSpeed has not; and for
     sequences, experts, and groups of replicas below stage 3.
     """
-    run = PlanAsRun.of(problem, plan, "deepspeed")
+    run = PlanAsRun.of(problem, plan, "deepspeed", _order)
     _check_stages(run.degrees)
     said, notes = _config(run.degrees), (*run.notes, *run.degrees.unsaid)
     if run.degrees.pp == 1:
@@ -43,6 +43,15 @@ def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     row = LayerRow.of(ModuleKeys.of(run.problem, run.plan, model), "deepspeed")
     said["pipeline"] = {"stages": row.shape("deepspeed").ranks, **_recomputation(row, model), **_parts(row)}
     return row.written(_text(said), notes)
+
+
+def _order(planned: Order, ranks: int, stages: int) -> Order:
+    if stages > ranks:
+        raise InputError(
+            f"deepspeed takes one stage on each device, and this plan has {stages} on {ranks}; use `to='megatron'` or "
+            "torchtitan"
+        )
+    return one_forward_one_backward(planned, ranks, stages)
 
 
 def _config(degrees: PlanDegrees) -> dict[str, object]:
