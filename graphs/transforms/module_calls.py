@@ -81,15 +81,6 @@ class ModuleCalls:
             found[outer] |= found[each]
         return found
 
-    def seen(self, placement: Ints, timed: Bools, seen_ops: Ints) -> Ints:
-        """(ops,) how often a plan looks at each forward op, or at a module that it begins, if it takes time."""
-        mixed = self.mixed(placement, seen_ops)
-        found = np.where((self.of_op >= 0) & mixed[self.of_op] & timed, 1, 0)
-        is_entered = ~mixed & mixed[self.outer]
-        first = self.first(timed)[is_entered]
-        found[first] = np.where(timed[first], ENTERING * self.times[is_entered], 0)
-        return found
-
 
 def _visited(graph: OpGraph) -> tuple[list[int], list[str], Ints]:
     """(calls,) the outer ones and the paths of all calls of modules, and (ops,) the innermost of each forward op."""

@@ -1,6 +1,7 @@
 """The study of published plans: Sailor's simulator, the best that its rivals can say, and a whole study, tiny."""
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from envs.simulation.simulator import simulate
 from evaluation.studies.problems import measured_problem
 from evaluation.studies.published import __main__ as published
 from evaluation.studies.published.__main__ import IDEAL, Published
-from evaluation.studies.published.findings import BEST, OURS, SHARDED, Answer, Compared, Judged, scenes
+from evaluation.studies.published.findings import BEST, OURS, SHARDED, Answer, Compared, Judged, results_of
 from evaluation.studies.published.recommended import ROWS, Row
 from evaluation.studies.published.sailor import Scenario, best_of_all, pipeline_of, plan_of, workload
 from evaluation.studies.published.sailor_simulator import LAYERS, Pipeline, SailorSimulator, Stage
@@ -19,7 +20,7 @@ GPU = "A100-40"
 BLOCK = (1.0, 2.0, 0.5)  # seconds of each layer
 TWO = (0.0, 0.0, 2.0)  # GB/s, whatever the size of a message
 EVEN = SailorSimulator({(GPU, tp, 1): [BLOCK] * LAYERS for tp in (1, 2, 4)}, {(GPU, n): TWO for n in (1, 2, 4)}, 8)
-MEASURED = Path("/work/shared/data/measured")
+MEASURED = Path(os.environ.get("PLACELAB_MEASURED", "measured"))
 
 
 def stages(*ends: int) -> tuple[Stage, ...]:
@@ -60,7 +61,7 @@ def test_the_best_pipeline_is_no_slower_than_any_that_is_tried_and_both_simulato
     assert simulate(problem, plan).step_seconds > 0.0
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="needs Sailor's measured layers")
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="set PLACELAB_MEASURED to the folder of measured layers")
 def test_a_step_that_was_measured_took_about_as_long() -> None:
     """Sailor's plan_config_N4_D2: 16 GH200, two stages, 64 samples, 1.60179 s."""
     plan = Pipeline(tuple(Stage(some, "GH-96", 4) for some in (range(12), range(12, LAYERS))), 2, 1)
@@ -76,9 +77,9 @@ def test_answers_that_sailor_has_no_words_for_do_not_count_and_the_engine_choose
 
     best = judged(BEST, 4.0, 5.0)
     ours = [judged(OURS, 1.0, None), judged(OURS, 3.0, 5.5), judged(OURS, 3.5, 4.0)]
-    (scene,) = scenes([scenario], [best, *ours])
-    assert (scene.by_engine, scene.by_sailor, scene.is_behind) == (0.75, 1.1, True)
-    assert scenes([scenario], [best, ours[0]]) == []
+    (result,) = results_of([scenario], [best, *ours])
+    assert (result.by_engine, result.by_sailor, result.is_behind) == (0.75, 1.1, True)
+    assert results_of([scenario], [best, ours[0]]) == []
 
 
 def test_a_plan_that_does_not_fit_is_behind_and_the_optimizers_state_is_divided() -> None:

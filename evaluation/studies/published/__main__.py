@@ -27,7 +27,7 @@ from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.drawing.figures import BLUE, ORANGE
 from evaluation.studies.pieces import PIECES, do_pieces, load_pieces
 from evaluation.studies.problems import ConditionOptions, measured_problem, model_problem
-from evaluation.studies.published.findings import BEST, CLOSE, OURS, SHARDED, Answer, Compared, Judged, mean, scenes
+from evaluation.studies.published.findings import BEST, CLOSE, OURS, SHARDED, Answer, Compared, Judged, mean, results_of
 from evaluation.studies.published.recommended import ROWS, Row
 from evaluation.studies.published.sailor import (
     SAMPLES,
@@ -87,15 +87,15 @@ class Published(Simulated):
         ]  # fmt: skip
         if not found:
             raise InputError(f"{self.folder}: no recommended plan is compared yet")
-        played = scenes(SCENARIOS, load_pieces(self.folder / SAILOR, Judged))
+        of_sailor = results_of(SCENARIOS, load_pieces(self.folder / SAILOR, Judged))
         bars = {f"Llama {each.row.words}": each.ratio for each in found}
-        bars |= {f"Sailor, {each.scenario.name}": each.by_sailor for each in played}
+        bars |= {f"Sailor, {each.scenario.name}": each.by_sailor for each in of_sailor}
         return self.written(
             folder, (), painted=(partial(_bars, ratios=bars), 0.9 + 0.24 * len(bars)),
             command=self.command(data="FOLDER", budget=self.budget), budget=self.budget, runtime=self.runtime,
             found=found, rows=ROWS, mean=mean([each.ratio for each in found]), close=CLOSE, gibibyte=2**30,
-            scenes=played, by_sailor=mean([each.by_sailor for each in played]),
-            by_engine=mean([each.by_engine for each in played]),
+            of_sailor=of_sailor, by_sailor=mean([each.by_sailor for each in of_sailor]),
+            by_engine=mean([each.by_engine for each in of_sailor]),
         )  # fmt: skip
 
     @property

@@ -75,13 +75,13 @@ class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_seconds: float
 
 
-class Scene(msgspec.Struct, frozen=True):
+class ScenarioResult(msgspec.Struct, frozen=True):
     """A scenario with the best pipeline of Sailor's rivals and ours."""
 
     scenario: Scenario
     best: Judged
     ours: Judged
-    answers: int  # of the planner for the scenario,
+    answers: int  # of the planner for the scenario
     cpu_seconds: float  # and of all of them
 
     @property
@@ -100,7 +100,7 @@ class Scene(msgspec.Struct, frozen=True):
         return self.by_sailor > 1 + CLOSE
 
 
-def scenes(scenarios: Sequence[Scenario], judged: Sequence[Judged]) -> list[Scene]:
+def results_of(scenarios: Sequence[Scenario], judged: Sequence[Judged]) -> list[ScenarioResult]:
     """Of each scenario that has both: of our answers that which the engine says is fastest.
 
     Those do not count that Sailor has no words for, that do not fit there, or that were planned with the times of other
@@ -114,7 +114,7 @@ def scenes(scenarios: Sequence[Scenario], judged: Sequence[Judged]) -> list[Scen
         valid = [each for each in ours if each.sailor is not None]
         if best and valid:
             chosen = min(valid, key=lambda each: each.engine)
-            found.append(Scene(scenario, best, chosen, len(ours), sum(each.cpu_seconds for each in ours)))
+            found.append(ScenarioResult(scenario, best, chosen, len(ours), sum(each.cpu_seconds for each in ours)))
     return found
 
 
