@@ -43,7 +43,7 @@ from envs.placed_models.places import EVERYWHERE
 from envs.placed_models.recomputation import drawing_by_others
 from envs.placed_models.weight_gradients import deferred
 from envs.placed_models.weight_homes import WeightHomes
-from envs.placed_models.whole_modules import WholeModules
+from envs.placed_models.whole_modules import WholeModuleCalls
 from graphs.capture.function_calls import FunctionCalls
 from graphs.op_graph import Call
 
@@ -82,7 +82,7 @@ class PlacedCalls(FunctionCalls):
         self._decisions, self.last = decisions, start  # about the last call so far
         self.repeats = True  # the calls are those of a pass before; otherwise all is noted
         self._left_out: _LeftOut = []
-        self.modules = WholeModules(self._tensors, copier)
+        self.modules = WholeModuleCalls(self._tensors, copier)
 
     def __exit__(self, *raised: object) -> None:
         self.modules.end(self)

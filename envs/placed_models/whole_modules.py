@@ -78,7 +78,7 @@ class Mode(Protocol):
         """Note of what a module returns later, if at all."""
 
 
-class WholeModules:
+class WholeModuleCalls:
     """The calls of modules in one forward pass, whose mode all are told."""
 
     def __init__(self, tensors: KnownTensors, copier: Copier) -> None:

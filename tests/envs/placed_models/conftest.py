@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from envs.placed_models.whole_modules import WholeModules
+from envs.placed_models.whole_modules import WholeModuleCalls
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +21,11 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The modules that ran whole, as they do."""
-    found, own = list[str](), WholeModules._see_again
+    found, own = list[str](), WholeModuleCalls._see_again
 
-    def see_again(self: WholeModules, mode: Any, unseen: Any, *rest: Any) -> Any:
+    def see_again(self: WholeModuleCalls, mode: Any, unseen: Any, *rest: Any) -> Any:
         found.append(type(unseen.part).__name__)
         return own(self, mode, unseen, *rest)
 
-    monkeypatch.setattr(WholeModules, "_see_again", see_again)
+    monkeypatch.setattr(WholeModuleCalls, "_see_again", see_again)
     return found
