@@ -48,6 +48,22 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     return float(earliest.min(axis=1).max())
 
 
+def host_bound(problem: Problem, op_seconds: Floats) -> float:
+    """The least that threads take to issue the ops of a placement; 0 without a host.
+
+    One thread issues all ops, or a thread for each device those of its own, or of one process the backward pass alone.
+    Only ops that take time on every device count, and nothing that a thread takes longer for what a plan does.
+    """
+    host, phase = problem.host, problem.graph.phase
+    if host is None:
+        return 0.0
+    seconds = np.where(op_seconds.min(axis=1) > 0, host.seconds(phase), 0.0)
+    divided = np.ones(len(phase), np.bool_) if host.per_device else phase == Phase.BACKWARD
+    if host.in_order and not host.per_device:
+        divided[:] = False
+    return float(seconds[~divided].sum() + seconds[divided].sum() / len(problem.cluster))
+
+
 def divided_path_bound(problem: Problem, plan: Plan, op_seconds: Floats) -> float:
     """The critical path of one micro-batch through one replica of each op, each op where it takes least time.
 

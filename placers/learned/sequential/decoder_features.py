@@ -85,6 +85,9 @@ class Feature(IntEnum):
     ALONE_FILL = auto()  # share of the device's memory that everything would take; at most 2
     LONGEST_PATH = auto()  # devices run what is ready by that rule: 0 or 1
     OPS_PER_UNIT = auto()  # a quarter of the logarithm: 0 if units are ops
+    # seconds of the threads that issue ops, if that counts, else 0
+    HOST_AHEAD = auto()  # the unit could start, by its inputs and the device, so much later than it is issued
+    HOST_COPIES = auto()  # to issue the transfers of inputs
 
 
 FEATURES = tuple(feature.name.lower() for feature in Feature)

@@ -10,6 +10,7 @@ from placers.learned.sequential.describe_totals import (
     describe_balance,
     describe_channels,
     describe_component,
+    describe_host,
     describe_problem,
     signed_log,
 )
@@ -34,6 +35,7 @@ def describe(
     describe_balance(layout, state, progress, out)
     describe_channels(layout, state, unit, out)
     describe_problem(layout, out)
+    describe_host(layout, state, out)
     critical = _critical(layout, state, unit)
     for device in range(len(out)):
         x = out[device]

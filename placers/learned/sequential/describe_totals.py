@@ -69,6 +69,18 @@ def describe_problem(layout: RolloutLayout, out: Singles) -> None:
 
 
 @inlined
+def describe_host(layout: RolloutLayout, state: RolloutState, out: Singles) -> None:
+    """Write what is known of the threads that issue ops."""
+    for device in range(len(out)):
+        x = out[device]
+        x[Feature.HOST_AHEAD], x[Feature.HOST_COPIES] = 0.0, 0.0
+        if layout.host.clocked:
+            ahead = max(state.clock[device], state.ready[device]) - state.issue[device]
+            x[Feature.HOST_AHEAD] = signed_log(ahead / layout.scale)
+            x[Feature.HOST_COPIES] = signed_log(state.calling[device] / layout.scale)
+
+
+@inlined
 def signed_log(value: float) -> float:
     """Fine where times differ by an op, coarse where they differ by a step."""
     if value == 0:  # as many are; a logarithm takes longer than all else that is done for a feature

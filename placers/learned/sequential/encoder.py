@@ -10,11 +10,14 @@ SEGMENT = 2048  # units that attend to each other, in the graph's order; all of 
 
 
 class UnitEncoder(nn.Module):
-    """GraphSAGE layers (Hamilton et al. 2017), then Transformer layers without positions, as in GDP's network."""
+    """GraphSAGE layers (Hamilton et al. 2017), then Transformer layers without positions, as in GDP's network.
 
-    def __init__(self, width: int, sage_layers: int, transformer_layers: int, heads: int) -> None:
+    Units have a number of `further` features after `UNIT_FEATURES`.
+    """
+
+    def __init__(self, width: int, sage_layers: int, transformer_layers: int, heads: int, further: int = 0) -> None:
         super().__init__()
-        self.unit = nn.Linear(len(UNIT_FEATURES), width)
+        self.unit = nn.Linear(len(UNIT_FEATURES) + further, width)
         self.sage = nn.ModuleList(TwoWaySage(width) for _ in range(sage_layers))
         self.attention = nn.ModuleList(
             nn.TransformerEncoderLayer(width, heads, 2 * width, dropout=0.0, batch_first=True, norm_first=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
-from envs.simulation.bounds import path_bound, work_bound
+from envs.simulation.bounds import host_bound, path_bound, work_bound
 from envs.simulation.held_memory import HeldMemory
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
@@ -17,6 +17,7 @@ from graphs.problem import Problem
 from placers.learned.equal_devices import interchangeable
 from placers.learned.features import Column, joined
 from placers.learned.sequential.decoder_features import AFTER_STATIC, FEATURES, FIRST_STATIC
+from placers.learned.sequential.host_threads import HostThreads, program_position
 from placers.learned.sequential.live_outputs import ForwardOps, LiveOutputs
 from placers.learned.sequential.totals import Totals
 from placers.solvers.list_scheduling import SchedulingTasks, link_costs
@@ -62,6 +63,7 @@ class RolloutLayout(NamedTuple):
     fair: float  # seconds of work per device if all had equally much
     need: float  # bytes of all held tensors
     scale: float  # seconds: the lower bound of the step
+    host: HostThreads
     totals: Totals
     live: LiveOutputs
 
@@ -71,23 +73,22 @@ class RolloutLayout(NamedTuple):
     ) -> RolloutLayout:
         """The layout of a problem under the given costs; units are placed by "longest_path", or "topological".
 
+        By "runtime" they are placed as its devices run them, if that is program order, and its threads count.
         Memory is that which is held during the step or, with `live_outputs`, that and outputs while they live.
         """
         graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
         count = len(units)
         seconds = costs.busy_seconds(problem)
         unit_seconds = units.summed(seconds)
-        rank = np.zeros(count)  # of a unit that of its most urgent op, by the longest path from there to the step's end
-        np.maximum.at(rank, graph.units, SchedulingTasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())
+        rank = _ranks(problem, seconds)
         forward, carries, input_bytes = _forward_ops(graph)
         link_start, neighbour, links = units.neighbours
         holder, tensor = held.holders.T
         latency, per_byte = link_costs(cluster)
         apart = ~np.eye(len(cluster), dtype=np.bool_)
-        mean_seconds = seconds.mean(axis=1)
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
-        scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
-        placed_in = units.order if order == "topological" else np.lexsort((units.first_position, -rank))
+        host, scale = _threads_and_scale(problem, costs, order, unit_seconds.sum(axis=0))
+        placed_in = _order(problem, costs, order, rank)
         live = LiveOutputs.of(graph, held, forward, placed_in) if live_outputs else LiveOutputs.none(graph, held)
         return cls(
             order=placed_in,
@@ -100,7 +101,7 @@ class RolloutLayout(NamedTuple):
             carries=carries,
             input_bytes=input_bytes,
             unit=np.array(graph.units),
-            early=earliest_starts(graph, mean_seconds) + mean_seconds,
+            early=_earliest_finish(graph, seconds.mean(axis=1)),
             op_seconds=np.ascontiguousarray(seconds),
             unit_seconds=unit_seconds,
             rank=rank,
@@ -123,9 +124,40 @@ class RolloutLayout(NamedTuple):
             fair=float(unit_seconds.sum()) / len(cluster) ** 2,
             need=float(held.tensor_bytes.sum()),
             scale=scale,
+            host=host,
             totals=Totals.of(problem, held, unit_seconds, share, per_byte, scale),
             live=live,
         )
+
+
+def _threads_and_scale(problem: Problem, costs: Costs, order: str, alone: Floats) -> tuple[HostThreads, float]:
+    """The threads that count, and the lower bound; everything would be busy for `alone`, (devices,), on each device."""
+    scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
+    if order != "runtime":
+        return HostThreads.none(len(problem.graph), alone), scale
+    return HostThreads.of(problem, costs, alone), max(scale, host_bound(problem, costs.op_seconds))
+
+
+def _earliest_finish(graph: OpGraph, seconds: Floats) -> Floats:
+    """(ops,) without transfers, from the seconds of each."""
+    finish: Floats = earliest_starts(graph, seconds) + seconds
+    return finish
+
+
+def _ranks(problem: Problem, seconds: Floats) -> Floats:
+    """(units,) that of the most urgent op of each, by the longest path from there to the end of the step."""
+    graph, rank = problem.graph, np.zeros(len(problem.units))
+    tasks = SchedulingTasks(graph, problem.cluster, seconds, graph.carried_bytes)
+    np.maximum.at(rank, graph.units, tasks.upward_ranks())
+    return rank
+
+
+def _order(problem: Problem, costs: Costs, order: str, rank: Floats) -> Ints:
+    """(units,) the order in which units are placed, as `RolloutLayout.of`; `rank` is (units,)."""
+    program = program_position(problem, costs.op_seconds) if order == "runtime" else None
+    if program is not None:
+        return program.argsort()
+    return problem.units.order if order == "topological" else np.lexsort((problem.units.first_position, -rank))
 
 
 def starts(key: Ints, count: int) -> Ints:

@@ -22,7 +22,6 @@ from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphs.op_graph import Floats, Ints
@@ -35,6 +34,7 @@ SHARE_TRIED = 0.5
 SELDOM = -2.0  # logit of a new policy's decision for one device: an eighth
 LARGEST_LOGIT = 6.0  # of either decision: a probability of 0.25%
 SEEN = ("seconds", "even_seconds", "fill", "links", "latencies", "share", "longest_path", "ops_per_unit")
+OF_RUNTIME = ("alone", "host", "streams", "thread_per_device")  # after these, of a policy that knows the runtime
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,10 @@ class OneDeviceChoice:
 class OneDeviceHead(nn.Module):
     """Rates everything on one device against placing unit by unit, from the mean state of the units and the layout."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, *, knows_runtime: bool = False) -> None:
         super().__init__()
-        self.first = nn.Linear(hidden + len(SEEN), hidden)
+        self.knows_runtime = knows_runtime
+        self.first = nn.Linear(hidden + len(SEEN) + len(OF_RUNTIME) * knows_runtime, hidden)
         self.out = nn.Linear(hidden, 1)
         nn.init.normal_(self.out.weight, std=0.05)
         nn.init.constant_(self.out.bias, SELDOM)
@@ -67,7 +68,8 @@ class OneDeviceHead(nn.Module):
         """(problems,) the logit of one device, from (problems, units, hidden) states."""
         counted = unit_mask[..., None]
         mean = (states * counted).sum(1) / counted.sum(1).clamp_min(1)
-        seen = torch.from_numpy(np.stack([_seen(layout) for layout in layouts]))
+        rows = [_seen(layout) + (_of_runtime(layout) if self.knows_runtime else []) for layout in layouts]
+        seen = torch.from_numpy(np.array(rows, np.float32))
         logits: Tensor = self.out(torch.relu(self.first(torch.cat([mean, seen], 1)))).squeeze(-1)
         return LARGEST_LOGIT * torch.tanh(logits / LARGEST_LOGIT)
 
@@ -100,7 +102,7 @@ class OneDeviceHead(nn.Module):
 def one_device(layout: RolloutLayout) -> int:
     """The device that would be done first with everything, of those that hold it by estimate; -1 if none does."""
     holds = layout.limits * FILLED >= layout.live.alone
-    return int(np.where(holds, layout.totals.alone, np.inf).argmin()) if holds.any() else -1
+    return int(np.where(holds, layout.host.alone, np.inf).argmin()) if holds.any() else -1
 
 
 def is_one_device(layout: RolloutLayout, placement: Ints) -> bool:
@@ -123,21 +125,32 @@ def _open(layouts: Sequence[RolloutLayout]) -> Tensor:
     return torch.tensor([one_device(layout) >= 0 and len(layout.limits) > 1 for layout in layouts])
 
 
-def _seen(layout: RolloutLayout) -> NDArray[np.float32]:
+def _of_runtime(layout: RolloutLayout) -> list[float]:
+    """(OF_RUNTIME,) of a problem: what one device and its threads take as logarithms, and flags.
+
+    A plan on one device is no plan for the thread: it takes no longer for that, as it does for all others.
+    """
+    host, device = layout.host, max(one_device(layout), 0)
+    return [
+        float(np.log(max(float(host.alone[device]), 1e-12) / layout.scale)),
+        float(np.log1p(10 * host.op.sum() / layout.scale)) / 4,
+        float(host.streams),
+        float(host.clocked and host.thread.any()),
+    ]
+
+
+def _seen(layout: RolloutLayout) -> list[float]:
     """(SEEN,) of a problem: logarithms, but for shares and flags."""
     device, totals, fastest = max(one_device(layout), 0), layout.totals, float(layout.totals.least_per_byte.min())
     apart = layout.latency[~np.eye(len(layout.limits), dtype=np.bool_)]
     links, latency = len(layout.neighbour) / 2, float(apart.min()) if len(apart) else 0.0
     alone = max(float(totals.alone[device]), 1e-30)
-    return np.array(
-        [
-            np.log(alone / layout.scale) if alone > 1e-30 else 0.0,
-            np.log(alone / totals.even) if alone > 1e-30 else 0.0,
-            min(layout.live.alone / max(float(layout.limits[device]), 1.0), 2.0),
-            np.log1p(10 * layout.linked_bytes.sum() / 2 * fastest / layout.scale),
-            np.log1p(10 * links * latency / layout.scale),
-            1 / len(layout.limits),
-            *totals.known[device, Feature.LONGEST_PATH - Feature.ALONE :],
-        ],
-        np.float32,
-    )
+    return [
+        np.log(alone / layout.scale) if alone > 1e-30 else 0.0,
+        np.log(alone / totals.even) if alone > 1e-30 else 0.0,
+        min(layout.live.alone / max(float(layout.limits[device]), 1.0), 2.0),
+        np.log1p(10 * layout.linked_bytes.sum() / 2 * fastest / layout.scale),
+        np.log1p(10 * links * latency / layout.scale),
+        1 / len(layout.limits),
+        *totals.known[device, Feature.LONGEST_PATH - Feature.ALONE :],
+    ]

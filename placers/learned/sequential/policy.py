@@ -16,14 +16,14 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from envs.costs.costs import costs_of
+from envs.costs.costs import Costs, costs_of
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.abilities import Decisions
 from placers.contract.current_plan import CurrentPlan
 from placers.learned.batch import Batch
-from placers.learned.features import observe
+from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.action import SequentialAction, SequentialBatch, SequentialView
@@ -36,6 +36,7 @@ from placers.learned.sequential.order_head import Corrections, OrderHead, PartBa
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.sequential.repairs import UnitRepairer
 from placers.learned.sequential.rollout import roll_out
+from placers.learned.sequential.runtime_features import RUNTIME_FEATURES, runtime_features
 from placers.learned.sequential.shape import SequentialShape
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 from placers.learned.sequential.trace import trace_of
@@ -63,7 +64,9 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         super().__init__()
         self.shape = shape
         hidden = shape.hidden
-        self.encoder = UnitEncoder(shape.width, shape.sage_layers, shape.transformer_layers, shape.heads)
+        self._knows_runtime = shape.order == "runtime"
+        further = len(RUNTIME_FEATURES) if self._knows_runtime else 0
+        self.encoder = UnitEncoder(shape.width, shape.sage_layers, shape.transformer_layers, shape.heads, further)
         self.state = nn.Linear(shape.width, hidden)
         self.first = nn.Linear(len(FEATURES), hidden, bias=False)
         self.second = nn.Linear(hidden, (hidden + 1) // 2)
@@ -73,7 +76,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         nn.init.zeros_(self.skip.weight)
         with torch.no_grad():
             self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
-        self.one_device = OneDeviceHead(hidden) if shape.one_device else None
+        self.one_device = OneDeviceHead(hidden, knows_runtime=self._knows_runtime) if shape.one_device else None
         self.choice = UnitChoice(hidden) if shape.repairs else None
         self.order_head = OrderHead(hidden) if shape.orders else None  # the last, so that it changes no other weight
         self.order_features = ORDER_FEATURES if shape.orders else ()
@@ -109,8 +112,19 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         """What the policy sees of a problem."""
         costs = costs_of(problem)
         precedence = Precedence.of(problem, costs) if self._orders else None
-        layout = RolloutLayout.of(problem, costs, self.shape.order, live_outputs=self.shape.live_outputs)
-        return observe(problem, costs), layout, precedence
+        layout = self._layout(problem, costs)
+        return self._observe(problem, costs, layout), layout, precedence
+
+    def _layout(self, problem: Problem, costs: Costs) -> RolloutLayout:
+        return RolloutLayout.of(problem, costs, self.shape.order, live_outputs=self.shape.live_outputs)
+
+    def _observe(self, problem: Problem, costs: Costs, layout: RolloutLayout | None = None) -> Observation:
+        """What the encoder sees."""
+        seen = observe(problem, costs)
+        if not self._knows_runtime:
+            return seen
+        further = runtime_features(problem, costs, self._layout(problem, costs) if layout is None else layout)
+        return dataclasses.replace(seen, units=np.concatenate([seen.units, further], axis=1))
 
     def stack(self, views: Sequence[SequentialView]) -> SequentialBatch:
         """Several views as a batch."""
@@ -191,7 +205,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         precedence = Precedence.of(problem, costs) if self._orders else None
         if self.order_head is None or precedence is None:
             return None
-        states = self(Batch.of([observe(problem, costs)]))
+        states = self(Batch.of([self._observe(problem, costs)]))
         return self.order_head.likely_priorities(states, precedence, placements)
 
     def actions_of(self, batch: SequentialBatch, placements: Sequence[Ints]) -> SequentialAction:

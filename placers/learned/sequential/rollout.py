@@ -73,6 +73,7 @@ def _begin(layout: RolloutLayout, state: RolloutState, share: float) -> None:
     state.arrival[:] = np.inf
     state.where[:] = -1
     state.clock[:] = 0.0
+    state.issued[:] = 0.0
     state.load[:] = 0.0
     state.traffic[:] = 0.0
     state.placed[:] = 0
@@ -153,9 +154,12 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
     channel        ... busy until `free` ][ other inputs of the unit ][ this input ]<- known[op]; the latest is `ready`
     device    [ ops of earlier units ]<- clock[device]          idle                [ first op ][ second op ]<- finish
 
-    An input whose unit is not placed yet counts from its earliest finish, without transfers.
+    An input whose unit is not placed yet counts from its earliest finish, without transfers. A thread issues the
+    transfers, then the ops (`sequential.host_threads`).
     """
-    ready, sending = 0.0, 0.0
+    host, thread = layout.host, layout.host.thread[device]
+    ready, sending, calling, issued = 0.0, 0.0, 0.0, state.issued[thread]
+    clock, start, first = state.clock[device], -1.0, -1.0
     if not commit:
         state.sent[:] = 0.0
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
@@ -169,8 +173,22 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
             if layout.carries[i]:
                 channel = layout.channel[source, device]
                 seconds = layout.latency[source, device] + layout.input_bytes[i] * layout.per_byte[source, device]
+                calling += host.send + host.receive
+                issued += host.receive
+                if host.thread[source] == thread:
+                    issued += host.send
+                elif commit:
+                    state.issued[host.thread[source]] += host.send
+                if host.streams:
+                    at = max(at, issued, state.clock[source])
+                if host.barrier:
+                    at = max(at, clock)
                 at = max(at, state.free[channel] + (0.0 if commit else state.sent[channel])) + seconds
                 sending += seconds
+                if host.barrier:
+                    clock = at
+                    if commit:
+                        state.clock[source] = at
                 if commit:
                     state.free[channel] = at
                     state.carried[channel] += seconds
@@ -180,20 +198,23 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
                     state.sent[channel] += seconds
         state.known[op] = at
         ready = max(ready, at)
-    clock, start = state.clock[device], -1.0
     for i in range(layout.op_start[unit], layout.op_start[unit + 1]):
         op = layout.ops[i]
         for k in range(layout.inside_start[op], layout.inside_start[op + 1]):
             clock = max(clock, state.known[layout.producers[k]])
+        issued += host.op[op]
+        first = issued if first < 0 else first
+        clock = max(clock, issued)
         start = clock if start < 0 else start
         clock += layout.op_seconds[op, device]
         state.known[op] = clock
         if commit:
             state.arrival[op, device] = clock
     state.ready[device], state.start[device], state.finish[device] = ready, max(start, 0.0), clock
-    state.sending[device] = sending
+    state.sending[device], state.calling[device] = sending, calling
+    state.issue[device] = issued if first < 0 else first
     if commit:
-        state.clock[device] = clock
+        state.clock[device], state.issued[thread] = clock, issued
 
 
 @inlined

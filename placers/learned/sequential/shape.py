@@ -15,7 +15,8 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     transformer_layers: Size = 1
     heads: Size = 4  # of the Transformer's attention, which divide the width
     hidden: Size = 64  # width of the decoder
-    order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
+    order: Literal["longest_path", "topological", "runtime"] = "longest_path"  # in which units are placed: from the
+    # most that is left; or as the runtime's devices run them, with clocks that know its host (`HostThreads`)
     orders: bool = False  # whether it also decides the order in which devices run what is ready
     one_device: bool = False  # whether it may say that everything is best on one device
     live_outputs: bool = False  # whether outputs count while they live, or only what is held during the step

@@ -87,6 +87,7 @@ class RolloutState(NamedTuple):
     arrival: Annotated[Floats, np.float64, "ops", "devices"]  # seconds when an output is there; infinite if never
     where: Annotated[Ints, np.int64, "units"]  # device, or -1
     clock: PerDevice  # seconds when the forward ops there have run
+    issued: PerDevice  # seconds when each thread has issued all that it has to
     load: PerDevice  # seconds
     traffic: PerDevice  # seconds of transfers out of each device
     placed: Annotated[Ints, np.int64, "devices"]  # units
@@ -107,6 +108,8 @@ class RolloutState(NamedTuple):
     start: PerDevice  # seconds
     finish: PerDevice  # seconds
     sending: PerDevice  # seconds of transfers of its inputs
+    issue: PerDevice  # seconds when its first op has been issued
+    calling: PerDevice  # seconds of threads for transfers of its inputs
     cut: PerDevice  # seconds of transfers over its links to placed units
     cut_ahead: PerDevice  # seconds of transfers over its links to units ahead
     need: PerDevice  # bytes that it would add to what is held
