@@ -54,10 +54,9 @@ def feature(
     """What the decoder sees of every device when the unit is placed, the others being placed so."""
     given, earlier = torch.tensor([[placements]]), torch.tensor([[before or [-1] * len(placements)]])
     trace = SequentialPolicy.new(NETWORK, 0).follow(batch, given, earlier).trace
-    problems, samples, units, devices = trace.allowed.shape
-    _, _, which, device = np.unravel_index(trace.rows.numpy(), (problems, samples, units, devices))
-    seen: Floats = np.full(devices, np.nan)
-    seen[device[which == unit]] = trace.features[which == unit][:, FEATURES.index(name)]
+    of_unit = trace.states == unit
+    seen: Floats = np.full(len(batch.layouts[0].limits), np.nan)
+    seen[trace.devices[of_unit]] = trace.features[of_unit][:, FEATURES.index(name)]
     return [round(float(value), 4) for value in seen]
 
 
@@ -99,7 +98,12 @@ def test_two_actions_joined_are_what_would_be_seen_if_they_were_followed_togethe
     batch = batch_of(*(Problem(random_graph(ops, seed=ops), toy_cluster(count)) for ops, count in ((15, 3), (9, 2))))
     policy = bold()
     both = drawn(policy, batch, 3, seed=1).cat(drawn(policy, batch, 2, seed=2))
-    assert_equal(both, policy.follow(batch, both.devices, both.earlier))
+    together = policy.follow(batch, both.devices, both.earlier)
+    assert torch.equal(both.trace.only, together.trace.only)
+    assert torch.equal(both.trace.log_probability, together.trace.log_probability)
+    one, other = policy.score(batch, both), policy.score(batch, together)
+    torch.testing.assert_close(one.log_probability, other.log_probability)
+    torch.testing.assert_close(one.entropy, other.entropy)
 
 
 def test_samples_follow_the_probabilities() -> None:
@@ -248,18 +252,17 @@ def test_a_device_is_drawn_as_often_as_its_score_says() -> None:
 
 
 def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
-    embedding, mask = torch.randn(2, 10, 8), torch.ones(2, 10, dtype=torch.bool)
-    mask[1, 3:] = False
-    whole = attend(layer, embedding, mask)
-    torch.testing.assert_close(whole[0], layer(embedding[:1])[0])
-    torch.testing.assert_close(whole[1, :3], layer(embedding[1:, :3])[0])
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True).eval()
+    embedding = torch.randn(13, 8)
+    whole = attend(layer, embedding, [10, 3])
+    torch.testing.assert_close(whole[:10], layer(embedding[None, :10])[0])
+    torch.testing.assert_close(whole[10:], layer(embedding[None, 10:])[0])
     monkeypatch.setattr("placers.learned.sequential.encoder.SEGMENT", 4)
-    parts = attend(layer, embedding, mask)
-    assert torch.isfinite(parts).all()
-    assert not torch.allclose(parts[0], whole[0], atol=1e-3)
-    torch.testing.assert_close(parts[0, 4:8], layer(embedding[:1, 4:8])[0])
-    torch.testing.assert_close(parts[1, :3], layer(embedding[1:, :3])[0])
+    parts = attend(layer, embedding, [10, 3])
+    assert not torch.allclose(parts[:10], whole[:10], atol=1e-3)
+    torch.testing.assert_close(parts[4:8], layer(embedding[None, 4:8])[0])
+    torch.testing.assert_close(parts[8:10], layer(embedding[None, 8:10])[0])
+    torch.testing.assert_close(parts[10:], layer(embedding[None, 10:])[0])
 
 
 class Asked(SequentialPolicy):

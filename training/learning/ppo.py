@@ -229,7 +229,8 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
         best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
         report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
-        return ShardSample(report, rollouts, best)
+        action = rollouts.action if best is None else rollouts.action.cat(best.action)
+        return ShardSample(report, rollouts, best, action)
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
@@ -268,8 +269,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         """The loss of a part, its entropy per unit, and the share of its ratios that are clipped."""
         rollouts, best, shard = part.rollouts, part.best, part.report.shard
         samples = rollouts.advantages.shape[1]
-        action = rollouts.action if best is None else rollouts.action.cat(best.action)
-        scores = self.policy.score(rollouts.batch, action)
+        scores = self.policy.score(rollouts.batch, part.action)
         log_probability = scores.log_probability[:, :samples]
         drawn = before.setdefault(shard, log_probability.detach())
         log_ratio, mask, clip = log_probability - drawn, scores.mask[:, None, :], self.settings.clip

@@ -129,6 +129,7 @@ class ShardSample(Generic[Batch, A]):
     report: PartReport
     rollouts: PpoRollouts[Batch, A]
     best: Demonstrations[A] | None  # what is imitated with the samples
+    action: A  # both: samples, then labels
 
 
 def gathered_reports(ranks: Ranks, mine: Sequence[PartReport]) -> list[PartReport]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from envs.plans.plan import Plan
 from envs.prepared_problem import Incumbent
 from graphs.foundation.engine import Engine
+from graphs.foundation.freed_memory import keep_freed_memory
 from graphs.foundation.items import Threads
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
@@ -62,6 +63,7 @@ class Trainer(ABC):
 
     def __init__(self, seed: int, goal: int) -> None:
         limit_torch_threads()
+        keep_freed_memory()
         self.seed = seed
         self.goal = goal  # updates of a whole run, without those of imitation
         self.ranks = ALONE

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from placers.learned.batch import Batch
 from placers.learned.features import UNIT_FEATURES
@@ -26,43 +27,41 @@ class UnitEncoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The embedding of every unit, (problems, units, width), on the CPU wherever it is computed."""
-        device = self.norm.weight.device
-        edges, mask = batch.edges.to(device), batch.unit_mask.to(device)
-        features: Tensor = self.unit(batch.units.to(device))
-        embedding = features.flatten(0, 1)
+        """The embedding of every unit, (problems, units, width), 0 where padded; on the CPU wherever it is computed.
+
+        Units of all problems are in one row, without padding: of problems of unlike sizes half is that.
+        """
+        device, mask = self.norm.weight.device, batch.unit_mask
+        place = mask.flatten().nonzero().squeeze(-1)  # (units of all problems,) in the padded (problems * units)
+        edges = (mask.flatten().cumsum(0) - 1)[batch.edges].to(device)
+        embedding: Tensor = self.unit(batch.units.flatten(0, 1)[place].to(device))
         for layer in self.sage:
             embedding = layer(embedding, edges)
-        embedding = embedding.view_as(features)
         for layer in self.attention:
-            embedding = attend(layer, embedding, mask) * mask[..., None]
-        normed: Tensor = self.norm(embedding)
-        return normed.cpu()
+            assert isinstance(layer, nn.TransformerEncoderLayer)
+            embedding = attend(layer, embedding, mask.sum(dim=1).tolist())
+        normed = self.norm(embedding).cpu()
+        padded: Tensor = normed.new_zeros(mask.numel(), normed.shape[1]).index_copy(0, place, normed)
+        return padded.view(*mask.shape, -1)
 
 
-def attend(layer: nn.Module, embedding: Tensor, mask: Tensor) -> Tensor:
-    """A Transformer layer over (problems, units, width), of large problems within segments of SEGMENT units.
+def attend(layer: nn.TransformerEncoderLayer, embedding: Tensor, counts: list[int]) -> Tensor:
+    """A Transformer layer that normalises first, over the units of several problems, (units of all, width).
 
-    Among all pairs of 50,000 units it would take tens of gigabytes. A segment that is all padding yields anything.
+    Each attends to those of its own problem, `counts` of them; of large problems to those of its segment of SEGMENT
+    units: among all pairs of 50,000 units it would take tens of gigabytes.
     """
-    problems, units, width = embedding.shape
-    if units <= SEGMENT:
-        return _joined(layer, embedding, ~mask)
-    padding = -units % SEGMENT
-    parts = nn.functional.pad(embedding, (0, 0, 0, padding)).view(-1, SEGMENT, width)
-    hidden = ~nn.functional.pad(mask, (0, padding)).view(-1, SEGMENT)
-    hidden &= ~hidden.all(dim=1, keepdim=True)  # attention to nothing would be NaN
-    within = torch.cat([_joined(layer, p[None], h[None]) for p, h in zip(parts, hidden, strict=True)])
-    return within.view(problems, -1, width)[:, :units]
-
-
-def _joined(layer: nn.Module, embedding: Tensor, hidden: Tensor) -> Tensor:
-    """The layer over (problems, units, width), without attention to what is hidden, (problems, units).
-
-    A mask that hides nothing is left out: the bits are the same, and PyTorch, to check a mask, imports SymPy: a second.
-    """
-    joined: Tensor = layer(embedding, src_key_padding_mask=hidden if hidden.any() else None)
-    return joined
+    joined, width = layer.self_attn, embedding.shape[1]
+    projected = linear(layer.norm1(embedding), joined.in_proj_weight, joined.in_proj_bias)
+    by_head = projected.view(-1, 3, joined.num_heads, width // joined.num_heads)
+    within = [
+        scaled_dot_product_attention(*part.permute(1, 2, 0, 3)[:, None]).squeeze(0).transpose(0, 1).reshape(-1, width)
+        for of_problem in torch.split(by_head, counts)
+        for part in torch.split(of_problem, SEGMENT)
+    ]
+    attended: Tensor = embedding + joined.out_proj(torch.cat(within))
+    wide: Tensor = layer.linear2(torch.relu(layer.linear1(layer.norm2(attended))))
+    return attended + wide
 
 
 class TwoWaySage(nn.Module):

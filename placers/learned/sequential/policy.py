@@ -34,12 +34,13 @@ from placers.learned.sequential.layout import RolloutLayout, renamed_by_use
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
+from placers.learned.sequential.rating import IMPOSSIBLE, RatingWeights, rated_choices, rated_rows
 from placers.learned.sequential.repairs import UnitRepairer
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.runtime_features import RUNTIME_FEATURES, runtime_features
 from placers.learned.sequential.shape import SequentialShape
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
-from placers.learned.sequential.trace import trace_of
+from placers.learned.sequential.trace import OPEN, Trace, trace_of
 from placers.learned.settings import Settings, brief_ppo
 
 EARLIER_PASSES = 3  # at most, in training
@@ -49,7 +50,6 @@ PASSES = 2  # over all units when it places; the second sees the first, and a th
 HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
 FILLS = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill, by estimate
 FILLS_OF_LIVE = 0.85, 0.75  # where the estimate counts outputs while they live; 0.8 of the peak or more of 95 in 100
-MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 
 class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]):
@@ -238,13 +238,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         encoded, trace = self(batch.encoded), action.trace
         if self.order_head is not None and action.corrections is not None and self.learns == "order":
             return self.order_head.scores(encoded, batch.parts, action.corrections)
-        states = encoded.flatten(0, 1)
-        hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
-        rated = self.out(torch.relu(self.second(hidden))) + self.skip(trace.features)
-        logits = torch.where(trace.allowed, 0.0, MASKED_LOGIT).flatten().index_put((trace.rows,), rated.squeeze(-1))
-        log_probabilities = logits.view(trace.allowed.shape).log_softmax(-1)
-        chosen = log_probabilities.gather(-1, action.devices.clamp_min(0)[..., None]).squeeze(-1)
-        entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
+        chosen, entropy = self._rated(encoded, trace, action.devices)
         units = batch.encoded.unit_mask
         first, spread, counted = 0 * chosen, 0 * entropy, torch.zeros_like(units)
         if self.choice is not None and action.freed is not None:
@@ -260,6 +254,20 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             return scores
         of_order = self.order_head.log_probability(encoded, batch.parts, action.corrections)
         return scores.with_order(of_order, batch.parts.mask)
+
+    def _rated(self, states: Tensor, trace: Trace, devices: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of each device, (problems, samples, units), and the mean entropy, (problems, units)."""
+        weights = RatingWeights(
+            self.first.weight, self.second.weight, self.second.bias, self.out.weight[0], self.skip.weight[0]
+        )
+        rated = rated_rows(states.flatten(0, 1), trace.features, trace.states, weights)
+        decided = devices.flatten()[trace.decisions]
+        of_rows = trace.starts.numpy(), trace.devices.numpy(), decided.numpy()
+        chosen, entropy = rated_choices(rated, *of_rows)
+        no_choice = torch.where((trace.only == OPEN) | (trace.only == devices), 0.0, IMPOSSIBLE)
+        found = no_choice.flatten().index_add(0, trace.decisions, chosen).view_as(devices)
+        nothing = torch.zeros(devices.numel())
+        return found, nothing.index_add(0, trace.decisions, entropy).view_as(devices).mean(1)
 
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
         """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes.
@@ -314,7 +322,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             sampling = Sampling.of(GIVEN, np.zeros((1, len(placement))), np.full((1, len(placement)), -1))
             self._run(layout, states, sampling, rollouts)
             could = rollouts.allowed[0, np.arange(len(placement)), rollouts.placements[0]]
-            found.append(np.where(could, rollouts.log_probability[0], MASKED_LOGIT).sum())
+            found.append(np.where(could, rollouts.log_probability[0], IMPOSSIBLE).sum())
         if self.one_device is None:
             return np.array(found)
         logit = self.one_device(self(batch.encoded), batch.encoded.unit_mask, batch.layouts)
