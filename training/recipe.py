@@ -32,6 +32,9 @@ RENAMED = {"placeto_ppo": "placeto_clipped", "policy2": "released"}  # recipes t
 FAMILIES = ("rnnlm", "inception", "transformer")
 
 
+OneOrSome = str | tuple[str, ...]  # of several, as often as it is listed
+
+
 class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What to train on, graphs on some clusters and random problems, and what to evaluate on.
 
@@ -51,26 +54,35 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     unequal: Share = 0.0  # of those copies, with devices that differ from each other
     slow: Share = 0.0  # of the devices of those, slow and with much memory as processors, the others with less
     forward: Share = 0.0  # of the training problems, the forward pass alone, as in inference
+    frozen: Share = 0.0  # of the training problems that are whole steps, the first layers are not trained
+    calibrated: Share = 0.0  # of the training problems, timed by the shares of their peaks that GPUs were measured at
     measured: Share = 0.0  # of the training problems, ops of each kind take other times, as on another machine
+    scarce: Share = 0.0  # of the training problems, with little more memory than any plan needs
     groups: tuple[Positive, ...] = (64,)  # into which training graphs are tied, each graph into all of these
     variants: Annotated[int, msgspec.Meta(ge=0)] = 0  # of groups, clusters and copies, kept of each graph; 0: all
     test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
-    runtime: str = IDEAL.name  # how plans are run (`graphs.runtime`)
+    runtime: OneOrSome = IDEAL.name  # how plans are run (`graphs.runtime`); of several, each problem draws one
     order: str = LONGEST_PATH.name  # by which devices choose among the ops that are ready, if not the runtime's
-    precision: str = AS_IT_IS  # that of training models (`graphs.transforms.mixed_precision`)
+    precision: OneOrSome = AS_IT_IS  # that of models (`graphs.transforms.mixed_precision`); likewise, each graph
     world: World = World()  # random problems, next to all others
     chains: Chains = Chains()  # random chains of layers, for a policy of whole plans
 
     @property
     def named(self) -> tuple[str, ...]:
         """The specs that may name code."""
-        return (*self.graphs, *self.test_graphs, *self.clusters, *self.test_clusters, self.runtime, self.order)
+        clusters = *self.clusters, *self.test_clusters
+        return (*self.graphs, *self.test_graphs, *clusters, *some(self.runtime), self.order)
 
     @property
-    def asked_runtime(self) -> Runtime:
-        """The runtime, with the order. Raises InputError as `runtime_of`."""
-        return runtime_of(self.runtime, order=self.order)
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """Those that problems are run by, with the order. Raises InputError as `runtime_of`."""
+        return tuple(runtime_of(spec, order=self.order) for spec in some(self.runtime))
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Those of models."""
+        return some(self.precision)
 
     def __post_init__(self) -> None:
         random = self.world.problems or self.chains.problems
@@ -78,13 +90,18 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             msgspec.structs.force_setattr(self, "families", ())  # not named: the default is for want of anything else
         if not (self.families or self.graphs or self.suites or random):
             raise InputError("there is nothing to train on; name families, graphs or suites, or set world.problems")
-        if self.precision != AS_IT_IS and not (self.families or self.graphs or self.suites or self.test_graphs):
+        if {*self.precisions} != {AS_IT_IS} and not (self.families or self.graphs or self.suites or self.test_graphs):
             raise InputError("precision is that of models, and there are random problems alone; leave it out")
-        needed = {"groups": True, "clusters": self.families or self.graphs}
+        needed = {"groups": True, "runtime": True, "precision": True, "clusters": self.families or self.graphs}
         needed["test_clusters"] = self.families or self.test_graphs
         for what, is_needed in needed.items():
             if is_needed and not getattr(self, what):
                 raise InputError(f"{what} is empty; give at least one, or leave it out")
+
+
+def some(given: OneOrSome) -> tuple[str, ...]:
+    """One as several."""
+    return (given,) if isinstance(given, str) else given
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

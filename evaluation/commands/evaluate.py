@@ -95,12 +95,12 @@ def _problems(folder: Path, suite: str, options: TimingOptions, *, with_law: boo
         raise InputError("a policy is evaluated on a number of op groups, as it was trained on; give one")
     count = asked_for or settings.test_groups
     named = options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO)
-    runtime = asked_runtime(*named, default=IDEAL if suite else settings.asked_runtime)
+    runtimes = [asked_runtime(*named, default=each) for each in ((IDEAL,) if suite else settings.runtimes)]
     if suite:
         made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law, precision=precision)
-        return [with_runtime(problem, runtime=runtime) for problem in made]
+        return [with_runtime(problem, runtime=runtimes[0]) for problem in made]
     asked = replace(
-        settings, test_groups=count, runtime=runtime.name, order=LONGEST_PATH.name,
+        settings, test_groups=count, runtime=tuple(each.name for each in runtimes), order=LONGEST_PATH.name,
         precision=settings.precision if precision == AUTO else precision,
     )  # fmt: skip
     return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))

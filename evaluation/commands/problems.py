@@ -136,8 +136,10 @@ def recipe_changes(chosen: ProblemSet, options: TrainOptions) -> list[str]:
     Raises InputError for a runtime that there is not.
     """
     asked = options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO)
-    runtime = asked_runtime(*asked, default=chosen.asked_runtime)
-    changes = {"runtime": runtime.name, "order": LONGEST_PATH.name} if runtime != chosen.asked_runtime else {}
+    runtimes = tuple(asked_runtime(*asked, default=each) for each in chosen.runtimes)
+    named = list(dict.fromkeys(each.name for each in runtimes))
+    spec = named[0] if len(named) == 1 else f"[{', '.join(each.name for each in runtimes)}]"
+    changes = {"runtime": spec, "order": LONGEST_PATH.name} if runtimes != chosen.runtimes else {}
     precision = options.get("precision", AUTO)
     changes |= {"precision": precision} if precision != AUTO else {}
     return [f"problems.{key}={value}" for key, value in changes.items()]

@@ -39,6 +39,8 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     weight_decay: Weight = 0.01  # of AdamW
     gradient_norm: Limit = 1.0  # larger gradients are scaled down to this
     shards: Positive = 1  # parts of the problems, each with random numbers of its own; torchrun's processes share them
+    pairs: Annotated[int, msgspec.Meta(ge=0)] = 0  # units times devices of problems that are met in one batch, with
+    # all padding; an update then has several; 0: one
     repairs: Share = 0.0  # of the problems drawn, met with a plan of which some units are placed again
 
     def __post_init__(self) -> None:

@@ -155,7 +155,7 @@ def test_each_graph_stands_on_each_cluster_and_suites_on_their_own(monkeypatch: 
 
 def test_a_run_is_trained_and_evaluated_as_flags_say(folder: Path) -> None:
     placelab.train("small.toml", out=folder / "run", set=["ppo.updates=1"], runtime="megatron", order="fifo")
-    assert load_recipe("run/config.toml").problems.asked_runtime == runtime_of("megatron:order=fifo")
+    assert load_recipe("run/config.toml").problems.runtimes == (runtime_of("megatron:order=fifo"),)
     assert "--set problems.runtime=megatron:order=fifo" in (folder / "run" / "command.txt").read_text()
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "megatron:order=fifo"),

@@ -133,7 +133,7 @@ def test_shares_decide_what_problems_are_like() -> None:
 
 def test_problems_to_evaluate_on_take_turns_in_kind_and_are_not_those_of_training() -> None:
     kinds = ("chain", "fan")
-    found = world_problems(kinds, seed=5, count=4, settings=SMALL, runtime=RUNTIMES[FIFO.name])
+    found = world_problems(kinds, seed=5, count=4, settings=SMALL, runtimes=[RUNTIMES[FIFO.name]])
     assert [problem.graph.name for problem in found] == ["random-chain", "random-fan"] * 2
     assert {problem.runtime.order for problem in found} == {FIFO}
     assert [problem.graph.fingerprint for problem in found[:2]] == [

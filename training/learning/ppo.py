@@ -35,6 +35,7 @@ from training.learning.labels.demonstrations import Demonstrations
 from training.learning.labels.improvement import improve_labels
 from training.learning.labels.preferences import preference
 from training.learning.labels.schedule import read_schedules, written_schedules
+from training.learning.like_sizes import like_sizes
 from training.learning.ranks import ALONE, Ranks
 from training.learning.repairs import plans_to_repair
 from training.learning.rollouts import PpoProblem, PpoRollouts
@@ -178,11 +179,12 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):
             parts = []
             for shard in self.shards:
-                chosen, _ = self._chosen(shard, IMITATING, self.imitated)
-                simulations = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
-                batch = self.policy.stack([problem.view for problem in chosen])
-                best = Demonstrations.of(self.policy, batch, chosen)
-                parts.append((PartReport.of(shard.number, chosen, simulations), batch, best))
+                drawn, _ = self._chosen(shard, IMITATING, self.imitated)
+                for chosen in like_sizes(drawn, self.settings.pairs):
+                    simulations = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
+                    batch = self.policy.stack([problem.view for problem in chosen])
+                    best = Demonstrations.of(self.policy, batch, chosen)
+                    parts.append((PartReport.of(shard.number, chosen, simulations), batch, best))
             reports = gathered_reports(self.ranks, [report for report, _, _ in parts])
             self.optimizer.zero_grad()
             likelihoods = []
@@ -201,7 +203,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         with stops_where_it_diverges(self.updates + 1, self.optimizer):
             progress = share_done(self.updates, self.settings.updates)
             rate, bonus, weight = self.scheduled(self.settings, self.imitation.weight, progress)
-            parts = [self._rolled_out(shard, weight) for shard in self.shards]
+            parts = [part for shard in self.shards for part in self._rolled_out(shard, weight)]
             reports = gathered_reports(self.ranks, [part.report for part in parts])
             entropy, clipped = self._improve(parts, reports, bonus, weight)
         self.updates += 1
@@ -216,21 +218,22 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         done = self.imitated + self.updates
         return shard.chosen(self.settings, self.updates, done, *shard.seed(self.seed), *seed)
 
-    def _rolled_out(self, shard: ProblemShard[View], weight: float) -> ShardSample[Batch, A]:
-        """Samples of a shard's problems in an update, and the labels that are to be imitated with them."""
-        chosen, generator = self._chosen(shard, self.updates)
-        plans: Sequence[CurrentPlan | None] = ()
-        if self.settings.repairs:
-            chooser, _ = generators(*shard.seed(self.seed), REPAIRING, self.updates)
-            plans = plans_to_repair(chosen, self.settings.repairs, chooser)
-        samples, searched = self.settings.samples, 0
-        rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans, self.engine)
-        if weight and self.imitation.again:
-            searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
-        best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
-        report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
-        action = rollouts.action if best is None else rollouts.action.cat(best.action)
-        return ShardSample(report, rollouts, best, action)
+    def _rolled_out(self, shard: ProblemShard[View], weight: float) -> Iterator[ShardSample[Batch, A]]:
+        """Samples of a shard's problems in an update, in parts, and the labels that are to be imitated with them."""
+        drawn, generator = self._chosen(shard, self.updates)
+        chooser, _ = generators(*shard.seed(self.seed), REPAIRING, self.updates)
+        for chosen in like_sizes(drawn, self.settings.pairs):
+            plans: Sequence[CurrentPlan | None] = ()
+            if self.settings.repairs:
+                plans = plans_to_repair(chosen, self.settings.repairs, chooser)
+            samples, searched = self.settings.samples, 0
+            rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans, self.engine)
+            if weight and self.imitation.again:
+                searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
+            best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
+            report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
+            action = rollouts.action if best is None else rollouts.action.cat(best.action)
+            yield ShardSample(report, rollouts, best, action)
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
@@ -249,7 +252,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         Demonstrations are rated together with the samples, so that the problems are encoded once for both. Each part
         counts by its share of the units of all shards.
         """
-        before: dict[int, Tensor] = {}  # log-probabilities of the policy that drew the samples, which is the first
+        before: dict[ShardSample[Batch, A], Tensor] = {}  # log-probabilities of what drew the samples, the first policy
         last: list[tuple[int, float, float]] = []
         for _ in range(self.settings.epochs):
             self.optimizer.zero_grad()
@@ -264,14 +267,14 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return float(entropy), float(clipped)
 
     def _loss(
-        self, part: ShardSample[Batch, A], before: dict[int, Tensor], bonus: float, weight: float
+        self, part: ShardSample[Batch, A], before: dict[ShardSample[Batch, A], Tensor], bonus: float, weight: float
     ) -> tuple[Tensor, float, float]:
         """The loss of a part, its entropy per unit, and the share of its ratios that are clipped."""
-        rollouts, best, shard = part.rollouts, part.best, part.report.shard
+        rollouts, best = part.rollouts, part.best
         samples = rollouts.advantages.shape[1]
         scores = self.policy.score(rollouts.batch, part.action)
         log_probability = scores.log_probability[:, :samples]
-        drawn = before.setdefault(shard, log_probability.detach())
+        drawn = before.setdefault(part, log_probability.detach())
         log_ratio, mask, clip = log_probability - drawn, scores.mask[:, None, :], self.settings.clip
         gain = surrogate(log_ratio, rollouts.advantages[:, :, None], clip) * mask
         units = scores.of_devices.sum()  # those of the order come on top, and make no decision of a device less

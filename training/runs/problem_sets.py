@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
 from typing import Literal
 
 import numpy as np
 
-from envs.costs.costs import timed
+from envs.costs.costs import AUTO, timed
 from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
 from graphs.files.graph_source import graph_source, graph_sources
@@ -25,14 +25,19 @@ from graphs.op_graph.optimizers import check_optimizer
 from graphs.op_groups.grouping import tie_ops
 from graphs.problem import Problem
 from graphs.transforms.mixed_precision import AS_IT_IS, precision_named
+from training.problems.chance import happens, one_of
+from training.problems.frozen import SHARES, frozen
 from training.problems.mixed_knobs import mixed_graphs
 from training.problems.random.random_chains import labelled_chains
 from training.problems.random.random_problem import world_problems
 from training.problems.random.renewed import RenewedChains, RenewedProblems
 from training.problems.randomised import randomised, with_other_times
+from training.problems.runtimes import drawn_runtime
+from training.problems.scarce import with_scarce_memory
 from training.recipe import ProblemSet, Recipe
 
 LearnedProblems = tuple[Sequence[Problem], RenewedProblems | None]  # those that stay, and random ones
+TESTED = 1 << 21  # seed of how the problems to evaluate on are run
 VALIDATION = 1 << 20  # seed of the problems to validate on, other than those of problems to test on
 
 
@@ -58,8 +63,10 @@ class ProblemSplit:
         of_suites = suite_specs(",".join(chosen.suites))
         clusters = tuple(load_clusters(chosen.clusters if is_trained_on else chosen.test_clusters))
         check_optimizer(chosen.optimizer)
-        chosen.asked_runtime.order.loaded()
-        precision_named(chosen.precision)
+        for runtime in chosen.runtimes:
+            runtime.order.loaded()
+        for word in chosen.precisions:
+            precision_named(word)
         learned = {*split(chosen.families, "train")}.difference(tested)  # families tell their own splits apart
         learned |= {*chosen.graphs, *(graph for graph, _ in of_suites)}
         if both := [spec for spec in (*tested, *chosen.test_graphs) if spec in learned]:
@@ -78,48 +85,49 @@ class ProblemSplit:
         times. `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
         `timed` does, and for a split to evaluate on that is empty.
         """
-        capture = self._in_precision(capture or load_graph)
+        capture = capture or load_graph
+        rng = np.random.default_rng(seed if self.is_trained_on else TESTED)
         if self.is_trained_on:
-            return self._to_train_on(seed, capture)
+            return self._to_train_on(seed, rng, capture)
         if not self.sources:
             raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
-        chosen, runtime, problems = self.chosen, self.chosen.asked_runtime, list[Problem]()
-        for graph, clusters in self._graphs(capture):
+        chosen, problems = self.chosen, list[Problem]()
+        for graph, clusters in self._graphs(rng, capture):
             tied = tie_ops(graph, chosen.test_groups)
-            problems += [timed(Problem(tied, cluster, chosen.optimizer, runtime=runtime)) for cluster in clusters]
+            for cluster in clusters:
+                runtime = drawn_runtime(chosen.runtimes, cluster, rng)
+                problems.append(timed(Problem(tied, cluster, chosen.optimizer, runtime=runtime)))
         return problems
 
-    def _to_train_on(self, seed: int, capture: Callable[[str], OpGraph]) -> list[Problem]:
-        chosen, rng = self.chosen, np.random.default_rng(seed)
+    def _to_train_on(self, seed: int, rng: np.random.Generator, capture: Callable[[str], OpGraph]) -> list[Problem]:
+        chosen = self.chosen
         problems = labelled_chains(
-            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, runtime=chosen.asked_runtime
+            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, runtimes=chosen.runtimes
         )
-        for graph, clusters in chain(self._graphs(capture), self._mixed(seed, capture)):
+        for graph, clusters in chain(self._graphs(rng, capture), self._mixed(seed, capture)):
             variants = list(_variants(chosen, clusters, rng))
             if 0 < chosen.variants < len(variants):
                 variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
             tied = cache(partial(_tied, graph))
             for groups, cluster in variants:
-                tied_graph = tied(groups, _happens(chosen.forward, rng))
-                problem = timed(Problem(tied_graph, cluster, chosen.optimizer, runtime=chosen.asked_runtime))
-                problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
+                forward = happens(chosen.forward, rng)
+                share = one_of(SHARES, rng) if not forward and happens(chosen.frozen, rng) else 0.0
+                problems.append(_varied(chosen, tied(groups, forward, share), cluster, rng))
         return problems
 
-    def _in_precision(self, capture: Callable[..., OpGraph]) -> Callable[[str], OpGraph]:
-        """What captures graphs in the precision of the problem set."""
-        word = self.chosen.precision
-        return capture if word == AS_IT_IS else lambda spec: capture(graph_source(spec).in_precision(word))
-
-    def _graphs(self, capture: Callable[[str], OpGraph]) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
+    def _graphs(
+        self, rng: np.random.Generator, capture: Callable[..., OpGraph]
+    ) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
         for spec, clusters in progress(self.sources, "capturing models", unit="model", leave=False):
-            yield capture(spec), clusters
+            yield _in_precision(capture, one_of(self.chosen.precisions, rng))(spec), clusters
 
-    def _mixed(self, seed: int, capture: Callable[[str], OpGraph]) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
-        """Further graphs of the families, of mixed knobs, on the same clusters."""
+    def _mixed(self, seed: int, capture: Callable[..., OpGraph]) -> Iterator[tuple[OpGraph, tuple[Cluster, ...]]]:
+        """Further graphs of the families, of mixed knobs, on the same clusters; those of a family in one precision."""
         families = self.chosen.families if self.chosen.mixed else ()
         for family in progress(families, "mixing the knobs of models", unit="model", leave=False):
             rng = np.random.default_rng((seed, *family.encode()))
-            for graph in mixed_graphs(family, self.chosen.mixed, rng, capture):
+            captured = _in_precision(capture, one_of(self.chosen.precisions, rng))
+            for graph in mixed_graphs(family, self.chosen.mixed, rng, captured):
                 yield graph, self.sources[0][1]
 
 
@@ -148,20 +156,20 @@ def training_problems(recipe: Recipe, seed: int, capture: Callable[[str], OpGrap
 
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
     """The random problems of a problem set, if it asks for any."""
-    runtime = chosen.asked_runtime
+    runtimes = chosen.runtimes
     if chosen.chains.problems:
         kinds = tuple(chosen.chains.trained_on)
-        return RenewedChains(chosen.world, seed, chosen.optimizer, runtime, kinds)
-    return RenewedProblems(chosen.world, seed, chosen.optimizer, runtime) if chosen.world.problems else None
+        return RenewedChains(chosen.world, seed, chosen.optimizer, runtimes, kinds)
+    return RenewedProblems(chosen.world, seed, chosen.optimizer, runtimes) if chosen.world.problems else None
 
 
 def validation_problems(recipe: Recipe) -> list[Problem]:
     """The random problems, of kinds held out, by which a run chooses among its weights; none if it does not choose."""
     chosen, count = recipe.problems, recipe.validation.problems if recipe.validation.every else 0
     if chosen.chains.held_out:
-        return labelled_chains(chosen.chains.held_out, count, optimizer=chosen.optimizer, runtime=chosen.asked_runtime)
+        return labelled_chains(chosen.chains.held_out, count, optimizer=chosen.optimizer, runtimes=chosen.runtimes)
     return world_problems(
-        chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, runtime=chosen.asked_runtime,
+        chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, runtimes=chosen.runtimes,
         optimizer=chosen.optimizer,
     )  # fmt: skip
 
@@ -174,14 +182,26 @@ def _variants(
         for cluster in clusters:
             yield groups, cluster
             for _ in range(chosen.randomised):
-                unequal = _happens(chosen.unequal, rng)
+                unequal = happens(chosen.unequal, rng)
                 yield groups, randomised(cluster, chosen.spread, rng, unequal=unequal, slow=chosen.slow)
 
 
-def _tied(graph: OpGraph, groups: int, forward: bool) -> OpGraph:
+def _varied(chosen: ProblemSet, graph: OpGraph, cluster: Cluster, rng: np.random.Generator) -> Problem:
+    """A problem to train on, by what is drawn of how it is timed and run, and of how much memory there is."""
+    problem = Problem(graph, cluster, chosen.optimizer)
+    problem = timed(problem, AUTO if happens(chosen.calibrated, rng) else None)
+    if happens(chosen.measured, rng):
+        problem = with_other_times(problem, rng)
+    problem = replace(problem, runtime=drawn_runtime(chosen.runtimes, cluster, rng))
+    return with_scarce_memory(problem, rng) if happens(chosen.scarce, rng) else problem
+
+
+def _in_precision(capture: Callable[..., OpGraph], word: str) -> Callable[[str], OpGraph]:
+    """What captures graphs in a precision."""
+    return capture if word == AS_IT_IS else lambda spec: capture(graph_source(spec).in_precision(word))
+
+
+def _tied(graph: OpGraph, groups: int, forward: bool, frozen_share: float) -> OpGraph:
+    if frozen_share:
+        graph = frozen(graph, frozen_share)
     return tie_ops(forward_pass(graph) if forward else graph, groups)
-
-
-def _happens(share: float, rng: np.random.Generator) -> bool:
-    """By chance; nothing is drawn for what never happens, so that a new kind of chance changes no older problem set."""
-    return share > 0 and rng.random() < share

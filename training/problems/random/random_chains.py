@@ -4,7 +4,7 @@ Models differ in how work, weights and outputs change along the chain; all else 
 policy meets clusters on which one device is best, replicas, pipelines, or both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count, islice
 
@@ -20,6 +20,7 @@ from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, Runtime
 from training.problems.random.random_cluster import log_uniform, random_cluster, seconds_per_byte, typical_speeds
+from training.problems.runtimes import drawn_runtime
 
 LAYERS = 6, 64  # between which everything is drawn here, its logarithm uniformly; all of it is ours
 DEVICES = 2, 16
@@ -86,17 +87,19 @@ def check_chains(kinds: Iterable[str]) -> None:
 
 
 def labelled_chains(
-    kinds: Iterable[str], number: int, *, optimizer: str = "adam", runtime: Runtime = IDEAL
+    kinds: Iterable[str], number: int, *, optimizer: str = "adam", runtimes: Sequence[Runtime] = (IDEAL,)
 ) -> list[Problem]:
     """The first chains of some kinds among those with labels, which are the same for every seed of training."""
     wanted = list(kinds)
     generators = (np.random.default_rng((LABELLED, each)) for each in count())
     drawn = ((rng, str(rng.choice(list(CHAINS)))) for rng in generators)
     chosen = islice(((rng, kind) for rng, kind in drawn if kind in wanted), number)
-    return [random_chain(rng, kind, optimizer=optimizer, runtime=runtime) for rng, kind in chosen]
+    return [random_chain(rng, kind, optimizer=optimizer, runtimes=runtimes) for rng, kind in chosen]
 
 
-def random_chain(rng: np.random.Generator, kind: str, *, optimizer: str = "adam", runtime: Runtime = IDEAL) -> Problem:
+def random_chain(
+    rng: np.random.Generator, kind: str, *, optimizer: str = "adam", runtimes: Sequence[Runtime] = (IDEAL,)
+) -> Problem:
     """A training step of a kind of chain on a cluster, timed. Raises InputError for a kind that there is not."""
     check_chains([kind])
     seconds = log_uniform(rng, *LAYER_SECONDS)
@@ -107,8 +110,9 @@ def random_chain(rng: np.random.Generator, kind: str, *, optimizer: str = "adam"
         cluster, devices=tuple(replace(each, launch_seconds=launch, memory_bytes=np.inf) for each in cluster.devices)
     )
     graph = _training_graph(rng, kind, cluster, seconds)
-    problem = timed(Problem(graph, cluster, optimizer, runtime=runtime))
-    return replace(problem, cluster=_with_memory(rng, problem, loose=bool(is_loose), unequal=bool(is_unequal)))
+    problem = timed(Problem(graph, cluster, optimizer))
+    cluster = _with_memory(rng, problem, loose=bool(is_loose), unequal=bool(is_unequal))
+    return replace(problem, cluster=cluster, runtime=drawn_runtime(runtimes, cluster, rng))
 
 
 def log_normal(rng: np.random.Generator, count: int, spread: float) -> Floats:

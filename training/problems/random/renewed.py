@@ -27,7 +27,7 @@ class RenewedProblems:
     settings: World
     seed: int
     optimizer: str = "adam"
-    runtime: Runtime = IDEAL
+    runtimes: tuple[Runtime, ...] = (IDEAL,)
 
     def held(self, updates: int) -> range:
         """The numbers of the problems that are held after some updates."""
@@ -38,7 +38,7 @@ class RenewedProblems:
         """A problem by its number."""
         rng = np.random.default_rng((self.seed, TRAINED, number))
         kind = str(rng.choice(self.settings.trained_on))
-        return random_problem(self.settings, kind, rng, optimizer=self.optimizer, runtime=self.runtime)
+        return random_problem(self.settings, kind, rng, optimizer=self.optimizer, runtimes=self.runtimes)
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ class RenewedChains(RenewedProblems):
     def problem(self, number: int) -> Problem:
         """A chain by its number."""
         rng = np.random.default_rng((self.seed, CHAIN, CHAIN + number))
-        return random_chain(rng, str(rng.choice(self.kinds)), optimizer=self.optimizer, runtime=self.runtime)
+        return random_chain(rng, str(rng.choice(self.kinds)), optimizer=self.optimizer, runtimes=self.runtimes)

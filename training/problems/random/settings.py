@@ -12,6 +12,7 @@ from training.problems.random.random_chains import CHAINS, check_chains
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Ratio = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+ANY_SIZE = 1 << 20  # units times devices: more than any bounds of units and devices come to
 
 
 class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,7 +29,9 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     held_out: tuple[str, ...] = ()  # kinds that are not trained on, but evaluated on
     units: tuple[Positive, Positive] = (8, 512)
     devices: tuple[Positive, Positive] = (2, 16)
+    pairs: tuple[Positive, Positive] = (ANY_SIZE, ANY_SIZE)  # units times devices that a problem has at most
     transfers: tuple[Ratio, Ratio] = (0.02, 10.0)  # mean seconds to send an output over mean seconds of an op
+    host: tuple[Ratio, Ratio] = (0.003, 2.0)  # seconds to issue a forward op over mean seconds of an op, with a host
     nothing_sent: Share = 0.05  # of the problems, whose outputs have no bytes
     training: Share = 0.5  # of the problems, whole training steps; the others are forward passes
     grouped: Share = 0.4  # of the problems, with several ops tied into each unit
@@ -36,6 +39,7 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     measured: Share = 0.25  # of the problems, with times that do not follow from what ops compute
     unequal: Share = 0.4  # of the problems, with devices of unlike speed
     tight: Share = 0.3  # of the problems, with less memory than twice what a plan that saves memory needs
+    scarce: Share = 0.0  # of the problems, with little more memory than any plan needs (`training.problems.scarce`)
 
     def __post_init__(self) -> None:
         check_kinds(self.kinds)
@@ -44,10 +48,15 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             raise InputError(f"kind of graph {both[0]!r} is both to be trained on and held out; choose one")
         if not self.trained_on:
             raise InputError("all kinds of random graphs are held out; leave some to train on")
-        for name in ("units", "devices", "transfers"):
+        for name in ("units", "devices", "pairs", "transfers", "host"):
             low, high = getattr(self, name)
             if low > high:
                 raise InputError(f"{name} are to be from {low} to {high}; give the smaller number first")
+        if self.pairs[0] < self.units[0] * self.devices[0]:
+            raise InputError(
+                f"the smallest problem has {self.units[0]} units on {self.devices[0]} devices, and pairs begins at "
+                f"{self.pairs[0]}; begin with {self.units[0] * self.devices[0]} at least"
+            )
         if self.units[0] < FEWEST_NODES:
             raise InputError(f"random graphs have at least {FEWEST_NODES} units, and units begins at {self.units[0]}")
 
