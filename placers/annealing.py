@@ -9,6 +9,7 @@ temperatures are our choice, tuned on recurrent, convolutional and attention-lik
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +25,9 @@ from placers.search.local_search import LocalSearch
 from placers.search.metropolis import CoolingSchedule
 from placers.search.own_move import OwnMove
 from placers.search.search import SearchPlacer
-from placers.search.starts import Starts, starts
+from placers.search.starts import SIMULATION, Starts, starts
 
+TEMPERATURES = 50  # at least, where seconds are the limit: they are looked at between two calls of compiled code
 REORDER = 0.9  # the share of the last changes that are of the order
 
 
@@ -42,7 +44,7 @@ class Annealing(SearchPlacer):
     levels: bool = True
     """Whether it moves groups of units first, the largest to begin with, and single units last."""
     seconds: float = float("inf")
-    """A limit of time, in addition to that of simulations."""
+    """A limit of processor seconds, in addition to that of simulations."""
     file: str = ""
     """Where to save the search when it ends or is stopped, and to resume it from."""
     policy: str = ""
@@ -97,10 +99,15 @@ class AnnealingSearch(LocalSearch):
         generator, move = np.random.default_rng(seed), settings.own_move
         own = None if move is None else move.proposals(levels[0], generator)
         super().__init__(levels[0], generator, evaluations, levels[1:], own)
+        self._at_once = budget
+        if settings.seconds < math.inf:
+            self._at_once = max(int(settings.seconds / TEMPERATURES / SIMULATION.seconds(levels[0])), 1)
 
     def step(self, elapsed: float, left: int) -> None:
         """Try changes at the temperature of the moment."""
         budget = self.evaluations.simulations + left
         settings = self._settings
         reorder = REORDER if settings.order else 0.0
-        self.take_steps(CoolingSchedule(settings.hot, settings.cold, budget, elapsed, reorder=reorder), left)
+        self.take_steps(
+            CoolingSchedule(settings.hot, settings.cold, budget, elapsed, reorder=reorder), min(left, self._at_once)
+        )

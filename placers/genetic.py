@@ -38,7 +38,7 @@ class Genetic(SearchPlacer):
     order: bool = True
     """Whether it changes the order, too. Under `fifo` there are no priorities to change."""
     seconds: float = float("inf")
-    """A limit of time, in addition to that of simulations."""
+    """A limit of processor seconds, in addition to that of simulations."""
     file: str = ""
     """Where to save the search when it ends or is stopped, and to resume it from."""
 

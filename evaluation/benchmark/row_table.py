@@ -27,7 +27,7 @@ class Rows(Shown):
     def _shown(self) -> RenderableType:
         if not self.rows:
             return Text(self.said)
-        heads = formatting.numbers("over best known", "fits", "simulations", "seconds")
+        heads = formatting.numbers("over best known", "fits", "simulations", "CPU seconds")
         columns: list[Column | str] = [Column("placer", overflow="fold"), "suites", *heads, "learns"]
         table = formatting.table("Verified", *columns)
         for row in self.rows:
@@ -36,7 +36,7 @@ class Rows(Shown):
 
 
 def cells(row: VerifiedRow) -> tuple[str, str, str, str]:
-    """Its figures: over the best known, fits, simulations, seconds."""
+    """Its figures: over the best known, fits, simulations, seconds of the processor."""
     return (
         formatting.interval(row.over_best), f"{row.fits}/{row.problems}", f"{row.simulations:,.0f}",
         f"{row.search_seconds:.2f}",

@@ -7,6 +7,7 @@ a `TypedDict` of `OPTIONS`: `**options: Unpack[ProblemOptions]` takes each of th
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -99,6 +100,7 @@ class TrainOptions(RuntimeOptions, WorkerOptions, total=False):
 class CompareOptions(PlanOptions, WorkerOptions, total=False):
     """What `compare` takes in addition to problems, placers and a budget."""
 
+    seconds: float | None
     objective: str
     seeds: int
     robust: bool
@@ -158,7 +160,8 @@ OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "precision": AUTO, "batch": None, "training": True, "cost_model": AUTO,
     "order": AUTO, "runtime": AUTO, "host": AUTO, "reserve": AUTO, "objective": "step-time", "micro_batches": None,
-    "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None, "plans": None, "data": "",
+    "seconds": None, "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None,
+    "plans": None, "data": "",
     "seed": 0, "limit": 600, "chart": None, "trace": None, "device": "cpu", "defer_weight_gradients": None,
     "side_streams": None, "replay": None, "cuda_graphs": None,
 }  # fmt: skip
@@ -247,6 +250,17 @@ def _whole(name: str, value: Any) -> int:
     if number is None or isinstance(value, bool) or number < least:
         shown = repr(value) if number is None or isinstance(value, bool) else number
         raise InputError(f"{name} is {shown}; expected a whole number >= {least}")
+    return number
+
+
+def _seconds(name: str, value: Any) -> float:
+    """Seconds, also as text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not number > 0:
+        raise InputError(f"{name} is {value!r}; expected a number > 0")
     return number
 
 
@@ -367,6 +381,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "PlanChoice": (PlanChoice, _one_of(PlanChoice)),
     "ExportFormat": (ExportFormat, _one_of(ExportFormat)),
     "int": (int, _whole),
+    "float": (float, _seconds),
     "bool": (bool, _flag),
     "str": (str, _text),
 }

@@ -34,6 +34,7 @@ from graphs.problem import Problem
 from graphs.runtime import IDEAL, LONGEST_PATH
 from placers import default
 from placers.contract.placer import Placer
+from placers.contract.time_limit import Seconds
 from placers.learned.lookup import placer_of
 from placers.learned.policy_meta import load_meta
 from training.runs.problem_sets import load_problems
@@ -49,8 +50,9 @@ AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with; ours 
 
 
 def evaluate(
-    policy: str | Path = DEFAULT, rivals: Sequence[str | Path | Placer] = (), suite: str = "", *, budget: int = 16,
-    seeds: int = 3, workers: Workers = 1, journal: Path | None = None, **options: Unpack[TimingOptions],
+    policy: str | Path = DEFAULT, rivals: Sequence[str | Path | Placer] = (), suite: str = "", *,
+    budget: int | Seconds = 16, seeds: int = 3, workers: Workers = 1, journal: Path | None = None,
+    **options: Unpack[TimingOptions],
 ) -> Comparison:  # fmt: skip
     """Compare a policy, zero-shot, with rivals, as the verb `evaluate` says; the policy also answers unsimulated.
 
@@ -62,6 +64,8 @@ def evaluate(
     learned, greedy = (
         default.build(samples=samples) if released else placer_of(folder, samples=samples) for samples in (0, 1)
     )
+    if isinstance(budget, Seconds):
+        learned, _ = budget.given(learned)  # by its name in the records
     placers = [learned, greedy, *chosen_placers(rivals, [*classical_placers(), AS_IN_PAPERS])]
     kept = None if released or suite else folder / "evaluation.json"
     check_settings(seeds=range(seeds), workers=workers, journal=journal)
@@ -73,8 +77,11 @@ def evaluate(
         problems = [timed(problem, cost_model) for problem in problems]
     comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
     if kept is not None:
+        limit = f"{budget} placements"
+        if isinstance(budget, Seconds):
+            limit = f"placements for {budget.value:g} s of the processor"
         remarks = (
-            f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
+            f"Every placer may simulate {limit} of a problem and answers with the best of them; "
             f"{short_name(greedy.name)} is the policy's most likely placement, not simulated at all.",
             "Placers decide per op group; step times are simulated op by op.",
         )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from evaluation.comparing.comparison import Comparison
     from evaluation.tables.cache_usage import CacheUsage
     from placers.contract.placer import Placer
+    from placers.contract.time_limit import Seconds
     from training.runs.seeds import Trained
 
 
@@ -82,7 +83,7 @@ def compare(
     budget: int = 16,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
-    """Compare placers on every graph and cluster, at the same number of simulations.
+    """Compare placers on every graph and cluster, at the same number of simulations or seconds of the processor.
 
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
@@ -91,6 +92,8 @@ def compare(
         placers: placers' specs, such as `default`, or run folders of trained ones, with commas between them and
             `+finetuned` after them to fine-tune; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
+        seconds: of the processor, after which searches stop, and policies draw no more samples, on each problem, in
+            place of the budget; placers that cannot stop take as long as they take, which the table shows.
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         precision: that of training, as `place` takes it.
@@ -126,9 +129,16 @@ def compare(
     asked = asked_problems(graphs, clusters, suite=suite, objective=options["objective"], **of_problem(options))
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(
-        chosen, asked(divides_batch(chosen)), budget=budget, seeds=seeds, workers=workers, robust=options["robust"],
-        journal=journal, plans=plans,
+        chosen, asked(divides_batch(chosen)), budget=_limit(budget, options["seconds"]), seeds=seeds, workers=workers,
+        robust=options["robust"], journal=journal, plans=plans,
     )  # fmt: skip
+
+
+def _limit(budget: int, seconds: float | None) -> int | Seconds:
+    """What placers may use: simulations, or seconds if these are given."""
+    from placers.contract.time_limit import Seconds
+
+    return budget if seconds is None else Seconds(seconds)
 
 
 @switched(CACHE)
@@ -199,6 +209,7 @@ def evaluate(
     suite: str = "",
     placers: Sequence[PlacerLike] = (),
     budget: int = 16,
+    seconds: float | None = None,
     seeds: int = 3,
     workers: int = 1,
     cluster_address: str = "",
@@ -215,6 +226,7 @@ def evaluate(
             without it, the test split of the policy's recipe.
         placers: the rivals, as `compare` takes them; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
+        seconds: of the processor, in place of the budget, as `compare` takes it.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among; several need the extra `cluster`.
         cluster_address: the dask scheduler whose workers do the work instead, such as `tcp://host:8786`.
@@ -231,7 +243,7 @@ def evaluate(
     from evaluation.commands.evaluate import evaluate as run
 
     return run(
-        policy, placers, suite, budget=budget, seeds=seeds, workers=cluster_address or workers,
+        policy, placers, suite, budget=_limit(budget, seconds), seeds=seeds, workers=cluster_address or workers,
         journal=path_or_none(journal), **options,
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
 from graphs.problem import STEP_TIME, Problem
 from placers.contract.placer import Placer
+from placers.contract.time_limit import Seconds
 
 SHARED = (Problem, OpGraph)  # what many tasks have in common: sent to a worker once
 _warm: list[bool] = []  # once the simulator is compiled in this process
@@ -33,7 +34,7 @@ def compare(
     placers: Sequence[Placer | str],
     problems: Sequence[Problem],
     *,
-    budget: int | Mapping[str, int] = 1,
+    budget: int | Mapping[str, int] | Seconds = 1,
     seeds: Sequence[int] = (0,),
     workers: Workers = 1,
     robust: bool = False,
@@ -44,12 +45,13 @@ def compare(
     """Let each placer place each problem with each seed, and simulate its plans.
 
     `budget` is how many placements a placer may simulate per problem; a mapping gives it by the placer's name, and 1 to
-    placers that it leaves out. Placers may be given by spec; a problem that does not say what its ops cost is timed by
-    the default cost model. With several `workers`, or the workers of the dask scheduler at an address such as
-    tcp://host:8786, processes share the tasks: the same plans, though `search_seconds` grow where there are fewer
-    cores; a task whose process ends each time that it is tried is a failure. The file `journal` keeps each record and
-    plan as it comes; what it holds already is not done again. The folder `plans` gets each plan as a plan file.
-    Progress goes to stderr, unless `quiet`.
+    placers that it leaves out. Or it is a number of `Seconds` of the processor, per problem: searches then stop, and
+    policies draw no more samples, when these are over. Others take as long as they take: the records say how long.
+    Placers may be given by spec; a problem that does not say what its ops cost is timed by the default cost model. With
+    several `workers`, or the workers of the dask scheduler at an address such as tcp://host:8786, processes share the
+    tasks: the same plans, but for a limit of seconds; a task whose process ends each time that it is tried is a
+    failure. The file `journal` keeps each record and plan as it comes; what it holds already is not done again. The
+    folder `plans` gets each plan as a plan file. Progress goes to stderr, unless `quiet`.
 
     With `robust`, plans are ranked by their median step time under noise (`envs.simulation.robustness`), not by that
     without any. Problems of the same name are distinguished by digits after it. Placers that fail on a problem are in
@@ -60,7 +62,7 @@ def compare(
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     built = [by_name.build("placers", placer) if isinstance(placer, str) else placer for placer in placers]
     _check_distinct("placer", [placer.name for placer in built])
-    budgets = _budgets(built, budget)
+    built, budgets = _budgets(built, budget)
     digits = {placer.name: placer_digits(placer) for placer in built}
     tasks = [
         Task(problem, name, placer, seed, budgets[placer.name], (own, digits[placer.name]), robust)
@@ -162,8 +164,13 @@ def _named(problems: Sequence[Problem]) -> list[tuple[Problem, str, str]]:
     ]
 
 
-def _budgets(placers: Sequence[Placer], budget: int | Mapping[str, int]) -> dict[str, int]:
-    """How many placements each may simulate, by name."""
+def _budgets(
+    placers: Sequence[Placer], budget: int | Mapping[str, int] | Seconds
+) -> tuple[list[Placer], dict[str, int]]:
+    """The placers, with a limit of seconds if that is their budget, and how many placements each may simulate."""
+    if isinstance(budget, Seconds):
+        limited = [budget.given(placer) for placer in placers]
+        return [placer for placer, _ in limited], {placer.name: count for placer, count in limited}
     given = {} if isinstance(budget, int) else budget
     otherwise = budget if isinstance(budget, int) else 1
     budgets = {placer.name: given.get(placer.name, otherwise) for placer in placers}
@@ -172,7 +179,7 @@ def _budgets(placers: Sequence[Placer], budget: int | Mapping[str, int]) -> dict
     for name, count in budgets.items():
         if count < 0:
             raise InputError(f"the budget of {name!r} is {count} simulations; expected at least 0")
-    return budgets
+    return list(placers), budgets
 
 
 def _check_distinct(what: str, names: Sequence[str], contents: Iterable[str] | None = None) -> None:

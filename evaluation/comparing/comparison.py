@@ -40,7 +40,7 @@ class Summary:
     fits: int  # problems on which the plan of every seed fits
     problems: int
     simulations: float  # mean per plan
-    search_seconds: float  # mean per plan
+    search_seconds: float  # of the processor, mean per plan
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def placer_table(comparison: Comparison) -> Table:
         "fits",
         "fullest device",
         "simulations",
-        "seconds",
+        "CPU seconds",
     )
     widest = min(max(map(len, comparison.labels.values())), NAME)
     table = formatting.table(comparison.problems[0], Column("placer", min_width=widest), *formatting.numbers(*heads))
@@ -343,9 +343,9 @@ def summary_table(comparison: Comparison) -> Table:
         f"Geometric means of {_ranked_by(comparison)} over that of the best placer and of step time over its lower "
         "bound, less is better, over the problems where the plan fits; in brackets 95% intervals, had other problems "
         "been drawn. Under program: how many times as long the same placements take in PyTorch's own order. "
-        "Simulations and seconds are means per plan."
+        "Simulations and seconds of the processor are means per plan."
     )
-    heads = formatting.numbers("over best", "over bound", "program", "fits", "simulations", "seconds")
+    heads = formatting.numbers("over best", "over bound", "program", "fits", "simulations", "CPU seconds")
     table = formatting.table("Over all problems", Column("placer", overflow="fold"), *heads, caption=caption)
     for row in comparison.summary():
         table.add_row(

@@ -90,7 +90,7 @@ def placer_sheet(comparison: Comparison, learned: Sequence[str], *, single: bool
         for row, column in zip(rows, columns, strict=True)
     )
     heads = ("placer", "step" if single else strip_axis(), "over best", "over bound", "program", "fits",
-             "simulations", "search")  # fmt: skip
+             "simulations", "CPU seconds")  # fmt: skip
     strong = tuple(number for number, row in enumerate(rows) if row.placer in learned)
     return Sheet(heads, cells, strong, "" if single else SUMMARY, is_wide=True)
 

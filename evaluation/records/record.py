@@ -17,7 +17,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     fits: bool  # whether every device holds what the plan puts there
     peak_bytes: tuple[float, ...]  # (devices,)
     simulations: int  # placements that the placer simulated
-    search_seconds: float  # wall clock of the placer alone
+    search_seconds: float  # processor seconds of the placer alone; its wall clock in earlier records
     lower_bound_seconds: float  # of all op placements, or of whole plans with the same copies
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
     max_load: float | None = None  # milliseconds, as published; if that is the objective

@@ -28,6 +28,10 @@ class Candidate:
     def or_by(self, evaluator: Evaluator, order: Floats | None) -> Candidate:
         """The same placement under another order, if that is better by a further simulation."""
         other = Candidate.best_of(evaluator, self.placement[None], None if order is None else order[None])
+        return self.or_other(other)
+
+    def or_other(self, other: Candidate) -> Candidate:
+        """The other candidate, if that is better."""
         return other if other._badness < self._badness else self
 
     @property

@@ -1,9 +1,10 @@
 """PolicyPlacer: a policy as a placer; LearnedPlacer: one that places op by op, whichever policy that is."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import ClassVar, Generic, Self, TypeVar
 
@@ -19,8 +20,10 @@ from graphs.problem import Problem
 from placers.learned.candidate import Candidate
 from placers.learned.policy import LearnedPolicy, SavedPolicy
 from placers.learned.policy_file import load_policy
+from placers.learned.rounds import rounds
 
 P = TypeVar("P", bound=SavedPolicy)
+NEXT_ROUND = 1 << 24  # added to the seed of each round after the first
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,7 @@ class PolicyPlacer(ABC, Generic[P]):
     name: str
     samples: int = 0  # plans to choose from, the greedy one among them; 0: as many as the budget allows
     untrained: Callable[[Problem], P] | None = None  # without a policy: what makes one for a problem
+    seconds: float = math.inf  # a limit of processor seconds; the samples are as many as fit
 
     @classmethod
     def of(
@@ -44,6 +48,7 @@ class PolicyPlacer(ABC, Generic[P]):
         samples: int,
         untrained: bool,
         hidden: int = 0,
+        seconds: float = math.inf,
     ) -> Self:
         """With the policy in a checkpoint folder; with an untrained one over a network only if that is asked for.
 
@@ -61,10 +66,12 @@ class PolicyPlacer(ABC, Generic[P]):
         knobs = {"checkpoint": checkpoint, "samples": samples, "hidden": hidden, "untrained": untrained and "yes"}
         name = by_name.spec_of(policy.kind, {knob: value for knob, value in knobs.items() if value})
         if checkpoint:
-            return cls(load_policy(Path(checkpoint), policy)[0], name, samples)
-        if policy.any_cluster:
-            return cls(policy.new(network, 0), name, samples)
-        return cls(None, name, samples, partial(_new_for, policy, network))
+            placer = cls(load_policy(Path(checkpoint), policy)[0], name, samples)
+        elif policy.any_cluster:
+            placer = cls(policy.new(network, 0), name, samples)
+        else:
+            placer = cls(None, name, samples, partial(_new_for, policy, network))
+        return placer if math.isinf(seconds) else placer.within(seconds)
 
     @classmethod
     def with_network(
@@ -75,9 +82,10 @@ class PolicyPlacer(ABC, Generic[P]):
         network: str,
         samples: int = 0,
         untrained: bool = False,
+        seconds: float = math.inf,
     ) -> Self:
         """The same, with the network as a knob: partially applied, the `build` of a learned placer."""  # fmt: skip
-        return cls.of(policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
+        return cls.of(policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained, seconds=seconds)
 
     def policy_for(self, problem: Problem) -> P:
         """The policy that places a problem."""
@@ -85,6 +93,15 @@ class PolicyPlacer(ABC, Generic[P]):
             return self.policy
         assert self.untrained is not None
         return self.untrained(problem)
+
+    def within(self, seconds: float) -> Self:
+        """As `placers.contract.time_limit.Stoppable.within`. Raises InputError for what is no time."""
+        if not seconds > 0:
+            raise InputError(f"{self.name}: seconds is {seconds}; expected a number > 0")
+        if self.samples == 1:  # there is nothing to leave out
+            return self
+        name, knobs = by_name.parse(self.name)
+        return replace(self, seconds=seconds, name=by_name.spec_of(name, {**knobs, "seconds": f"{seconds:g}"}))
 
     @abstractmethod
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
@@ -114,26 +131,33 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
 
         The plan has an order of its own if the policy chooses one, and placements are compared under theirs. The last
         simulation then is of the best placement under the problem's rule, or under its order if it was not simulated
-        so, which is kept if it is faster.
+        so, which is kept if it is faster. Within a limit of seconds it is so in each round of samples.
         Raises InputError if the policy is not for such a problem.
         """
         limit_torch_threads()
         choices = max(1, min(self.samples or budget, budget))
-        policy = self.policy_for(problem)
-        placements = problem.made_allowed(self.candidates(policy, problem, choices, seed))
-        orders = self.orders(policy, problem, placements) if self.order else None
-        evaluator = evaluator_of(problem)
-        if len(placements) == 1:
+        policy, evaluator = self.policy_for(problem), evaluator_of(problem)
+        if choices == 1:
+            placements, orders = self._drawn(policy, problem, 1, seed)
             chosen, order = placements[0], None if orders is None else orders[0]
         else:
-            best = self._best(policy, evaluator, placements, orders)
+            several = (
+                self._best(policy, evaluator, *self._drawn(policy, problem, count, seed + number * NEXT_ROUND))
+                for number, count in enumerate(rounds(self.seconds, choices))
+            )
+            best = reduce(Candidate.or_other, several)
             chosen, order = best.placement, best.order
         return PlacerResult.of_units(problem, chosen, self.name, seed, simulations=evaluator.simulations, order=order)
 
+    def _drawn(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> tuple[Ints, Floats | None]:
+        """At most `count` placements, (plans, units), and their orders, (plans, ops), if plans have some."""
+        placements = problem.made_allowed(self.candidates(policy, problem, count, seed))
+        return placements, self.orders(policy, problem, placements) if self.order else None
+
     def _best(self, policy: LearnedPolicy, evaluator: Evaluator, placements: Ints, orders: Floats | None) -> Candidate:
-        """The best of two placements or more, in as many simulations."""
-        if orders is None:
-            return self.best(evaluator, placements, None)
+        """The best of some placements, in as many simulations."""
+        if orders is None or len(placements) == 1:
+            return self.best(evaluator, placements, orders)
         kept = np.arange(len(placements)) != max(1, len(placements) - 2)  # not the last: it fills least of the memory
         best = self.best(evaluator, placements[kept], orders[kept])
         if best.order is not None:

@@ -8,6 +8,7 @@ encoder runs both ways, that attention is additive, and how logits are bounded f
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -137,10 +138,13 @@ def recurrent_placer(
     samples: int = 0,
     hidden: int = HIDDEN,
     untrained: bool = False,
+    seconds: float = math.inf,
 ) -> LearnedPlacer:
     """A placer with the policy in a checkpoint folder, for one number of devices; an untrained one only if asked for.
 
     `hidden` is the width of an untrained one.
     """
     network, named = f"{policy.kind}:hidden={hidden}", hidden if hidden != HIDDEN else 0
-    return LearnedPlacer.of(policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained, hidden=named)
+    return LearnedPlacer.of(
+        policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained, hidden=named, seconds=seconds
+    )

@@ -6,8 +6,9 @@ import json
 import time
 import zipfile
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Search(Protocol):
 class SearchPlacer(Named, ABC):
     """A placer that searches; these are knobs of all such placers."""
 
-    seconds: float  # a limit of time, in addition to that of simulations
+    seconds: float  # a limit of processor seconds, in addition to that of simulations
     file: str  # where to save the search when it ends or is stopped, and to resume it from
     order: bool  # whether it changes the order, too
 
@@ -51,6 +52,10 @@ class SearchPlacer(Named, ABC):
         if not self.seconds > 0:
             placer = type(self).__module__.rpartition(".")[2]
             raise InputError(f"{placer}: seconds is {self.seconds}; expected a number > 0")
+
+    def within(self, seconds: float) -> Self:
+        """As `Stoppable.within`."""
+        return cast("Self", replace(cast("Any", self), seconds=seconds))  # each is a frozen dataclass
 
     @abstractmethod
     def begin(self, problem: Problem, seed: int, budget: int) -> Search:
@@ -63,7 +68,7 @@ class SearchPlacer(Named, ABC):
         would have ended. Raises InputError for a file of another search, and KeyboardInterrupt, once saved, after
         Ctrl-C.
         """
-        started = time.monotonic()
+        started = time.process_time()
         path = Path(self.file) if self.file else None
         check_writable(path)
         label = _label(self.name, problem, seed, budget)
@@ -73,7 +78,7 @@ class SearchPlacer(Named, ABC):
                 _load(search, path, label)
             evaluations = search.evaluations
             while evaluations.simulations < budget and not interrupts.requested:
-                elapsed = time.monotonic() - started
+                elapsed = time.process_time() - started
                 if elapsed >= self.seconds:
                     break
                 search.step(elapsed / self.seconds, budget - evaluations.simulations)

@@ -2,13 +2,14 @@
 
 They are in the order of what they gain per second, and a search takes those that it has the time for. That time is a
 share of what its simulations take, both estimated from the sizes of the problem: no clock decides what is found.
-A problem of many units has them at two of its levels, for they take long for many: the best of them, METIS, for
-hundreds of op groups, where it is better than for tens, and again, as all others, for a quarter of these: each of the
-two is often much the better one.
+A problem of many units has them at two of its levels, for each of the two is often much the better one. List
+schedulers are asked for the problem's own units first, as whoever runs them alone asks them; the others for a quarter
+of hundreds of op groups, but the best of them, METIS, for these as well. Then each is asked at the other of its levels.
 Order and estimates are measured: `docs/results/archive/starts.md` says also why other placers are no starts.
 KaHIP is an optional package; without it, a note of the result says that this start was left out.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -45,6 +46,7 @@ class Start(NamedTuple):
     spec: str
     why: str  # it is one
     estimate: PowerLaw
+    schedules: bool = False  # op by op: what it takes hardly grows with the units
 
 
 # None is random: searches draw enough of those.
@@ -53,20 +55,22 @@ STARTS = (
     Start("single_device", "wins where transfers cost more than devices gain", PowerLaw(5.3e-05, 0.51, 0, 0.11)),
     Start("metis:default=true", "unlike the tuned METIS, and nearly free", PowerLaw(1.9e-05, 0.43, 0.09, 0.35)),
     Start("m_topo", "cheap; even shares of memory win now and then", PowerLaw(9.6e-06, 0.29, 0.66, 0.04)),
-    Start("heft", "adds much: it sees time and branches", PowerLaw(3e-05, 0.72, 0.15, 0.1)),
+    Start("heft", "adds much: it sees time and branches", PowerLaw(3e-05, 0.72, 0.15, 0.1), True),
     Start("max_load_dp:ideals=0", "wins where samples are pipelined (max-load)", PowerLaw(1.2e-05, 0.59, 0.46, 0.17)),
     Start("round_robin", "nearly free, and good where all ops are alike", PowerLaw(3.6e-07, 0.87, 0, 0.04)),
     Start("pipedream", "cheap; its stages win on chains such as ptb", PowerLaw(2.3e-05, 0.28, 0.55, 0.64)),
-    Start("peft", "wins on attention, where HEFT looks at too little", PowerLaw(3.3e-05, 0.85, 0.07, 0.07)),
+    Start("peft", "wins on attention, where HEFT looks at too little", PowerLaw(3.3e-05, 0.85, 0.07, 0.07), True),
     Start("human_expert", "layer by layer: wins on deep recurrent nets", PowerLaw(9.1e-06, 0.92, 0, 0.07)),
-    Start("m_etf", "wins on profiles of convolutional nets", PowerLaw(2.7e-05, 0.96, 0.02, 0.05)),
+    Start("m_etf", "wins on profiles of convolutional nets", PowerLaw(2.7e-05, 0.96, 0.02, 0.05), True),
     Start("kahip:seeds=1", "wins on gnmt and nasnet by lower cuts; takes long", PowerLaw(0.00018, 0.36, 0.41, 0.3)),
+    Start("m_sct", "wins where HEFT and ETF spread too far", PowerLaw(8.7e-05, 0.96, 0.02, 0.05), True),
 )  # fmt: skip
 ALWAYS = ("single_device", "heft", "human_expert")  # what anyone would try: it takes little, and wins now and then
 SIMULATION = PowerLaw(1.4e-08, 1.08, 0.06, 0.05)
 
 TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
 LEAST_TIME = 1000  # simulations; starts may always take as long as these
+LEAST_SECONDS = 0.1  # and as long as this: a thousand simulations of thirty ops take less than HEFT does
 OWN_SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
 MOST_SAMPLES = 16  # of a learned placer's policy that a start is chosen from; 63 gain as little after 1,000 simulations
 MOST_UNITS = 512  # of a level that starts are made at, if the problem has one with fewer
@@ -90,14 +94,14 @@ class Starts(NamedTuple):
     priorities: Floats = np.zeros((0, 0))  # (orders, ops) of these
 
 
-def starts(
-    levels: Levels, budget: int, seed: int, learned: Placer | None = None, seconds: float = float("inf")
-) -> Starts:
+def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None, seconds: float = math.inf) -> Starts:
     """Placements for a search with a budget of simulations and a limit of seconds: at most as many, but always one.
 
     That of a learned placer comes first: the best of some samples, or its greedy placement where the budget is too
     small for a choice. Then come those of the cheap placers for which there is time; no note says which these are.
     """
+    if seconds < math.inf:
+        budget = min(budget, max(int(seconds / SIMULATION.seconds(levels[0])), 1))
     samples = min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)  # 8 for a budget of 16, and at most 16
 
     def asked() -> Iterator[Asked]:
@@ -151,22 +155,31 @@ def start_levels(levels: Levels) -> tuple[int, int]:
 def affordable(levels: Levels, budget: int, seconds: float) -> list[tuple[Placer, int]]:
     """Of the cheap placers, in their order, the first, `ALWAYS` and those for which there is time, each with its level.
 
-    On small graphs there is time for few, as simulations take so little.
+    `ALWAYS` is at the level that comes first for each; another level is only asked where there is time.
     """
-    finer, coarser = start_levels(levels)
-    among = list(zip(STARTS, cheap_placers(), [coarser] * len(STARTS), strict=True))
-    if finer < coarser:
-        among.insert(0, (*among[0][:2], finer))
-    left = min(max(LEAST_TIME, TIME_SHARE * budget) * SIMULATION.seconds(levels[0]), TIME_SHARE * seconds)
+    least = max(LEAST_SECONDS, max(LEAST_TIME, TIME_SHARE * budget) * SIMULATION.seconds(levels[0]))
+    left = min(least, TIME_SHARE * seconds)
     chosen: list[tuple[Placer, int]] = []
-    for start, placer, level in among:
+    asked: set[str] = set()
+    for start, placer, level in _in_turn(levels):
         needed = start.estimate.seconds(levels[level])
         if not chosen or needed <= left:
             chosen.append((placer, level))
             left -= needed
-        elif start.spec in ALWAYS:
+        elif start.spec in ALWAYS and start.spec not in asked:
             chosen.append((placer, level))
+        asked.add(start.spec)
     return chosen
+
+
+def _in_turn(levels: Levels) -> list[tuple[Start, Placer, int]]:
+    """The cheap placers at the levels at which they are asked, all at their first level before any at its other one."""
+    finer, coarser = start_levels(levels)
+    known = list(zip(STARTS, cheap_placers(), strict=True))
+    turns = [(*known[0], finer)]
+    turns += [(start, placer, 0 if start.schedules else coarser) for start, placer in known]
+    turns += [(start, placer, coarser if start.schedules else finer) for start, placer in known]
+    return list(dict.fromkeys(turns))
 
 
 def own_simulations(budget: int) -> int:

@@ -227,7 +227,7 @@ def test_it_begins_where_annealing_from_the_policy_begins_and_is_never_worse(pol
 
 
 def test_it_is_annealings_rule_that_keeps_a_repair(policy: Path) -> None:
-    problem = Problem(random_graph(40, seed=5), toy_cluster(3))
+    problem = Problem(random_graph(40, seed=8), toy_cluster(3))
     search = NeuralLns(policy=str(policy), moves=0.0, hot=1e-9, cold=1e-9, order=False).begin(problem, 0, 400)
     simulator = Simulator(problem)
     energies = [search.energy]

@@ -20,9 +20,10 @@ from placers.contract.placer import Placer
 from placers.genetic import Genetic
 from placers.max_load_dp import MaxLoadDP
 from placers.search import starts as module
-from placers.search.levels import levels_of
+from placers.search.levels import Levels, levels_of
 from placers.search.starts import (
     ALWAYS,
+    LEAST_SECONDS,
     LEAST_TIME,
     SIMULATION,
     STARTS,
@@ -79,7 +80,8 @@ def test_max_load_dp_names_itself_and_the_remedy(count: int) -> None:
 def test_a_start_that_refuses_is_left_out_and_named(
     search: Placer, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give(monkeypatch, *cheap_placers()[:-1])  # the last one, KaHIP, may not be installed
+    known = zip(STARTS, cheap_placers(), strict=True)
+    give(monkeypatch, *(placer for start, placer in known if "kahip" not in start.spec))  # it may not be installed
     problem = unlike(13)
     result = search.place(problem, budget=budget)
     result.plan.check(problem)
@@ -153,24 +155,32 @@ def test_ctrl_c_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_starts_stay_within_their_share_of_the_time(ops: int, devices: int, budget: int, seconds: float) -> None:
     problem = Problem(random_graph(ops, seed=0), toy_cluster(devices))
     levels = levels_of(problem)
-    finer, coarser = start_levels(levels)
-    chosen = affordable(levels, budget, seconds)
-    first = {(cheap_placers()[0], finer): STARTS[0].estimate.seconds(levels[finer])}
-    needed = first | {
-        (placer, coarser): start.estimate.seconds(levels[coarser])
-        for start, placer in zip(STARTS, cheap_placers(), strict=True)
-    }
-    assert chosen[0] == (cheap_placers()[0], finer)
+    chosen, every = affordable(levels, budget, seconds), asked_in_turn(levels)
+    assert chosen[0] == (cheap_placers()[0], start_levels(levels)[0])
     simulations = max(LEAST_TIME, TIME_SHARE * budget) * SIMULATION.seconds(problem)
-    within = min(simulations, TIME_SHARE * seconds)
-    always = {(placer, coarser) for start, placer in zip(STARTS, cheap_placers(), strict=True) if start.spec in ALWAYS}
+    within = min(max(LEAST_SECONDS, simulations), TIME_SHARE * seconds)
+    always = {next(each for each in every if each[0] == cheap_placers()[index]) for index in ALWAYS_AT}
     assert len(always) == len(ALWAYS)
     assert always <= {*chosen}
-    left = within - sum(needed[placer] for placer in chosen if placer not in always)
+    left = within - sum(every[each] for each in chosen if each not in always)
     assert left >= 0 or {*chosen[1:]} == always
-    left -= sum(needed[placer] for placer in always)
-    assert all(placer in chosen or needed[placer] > left for placer in needed)  # what is left out would be too much
-    assert chosen == [placer for placer in needed if placer in chosen]  # in their order
+    left -= sum(every[each] for each in always)
+    assert all(each in chosen or every[each] > left for each in every)  # what is left out would be too much
+    assert chosen == [each for each in every if each in chosen]  # in their order
+
+
+ALWAYS_AT = [index for index, start in enumerate(STARTS) if start.spec in ALWAYS]
+
+
+def asked_in_turn(levels: Levels) -> dict[tuple[Placer, int], float]:
+    """Every placer at each level at which it may be asked, in their order, and the seconds that it is to take."""
+    finer, coarser = start_levels(levels)
+    every = [(0, finer)]
+    every += [(index, 0 if start.schedules else coarser) for index, start in enumerate(STARTS)]
+    every += [(index, coarser if start.schedules else finer) for index, start in enumerate(STARTS)]
+    return {
+        (cheap_placers()[index], level): STARTS[index].estimate.seconds(levels[level]) for index, level in every
+    }  # fmt: skip
 
 
 def test_a_search_with_time_has_all_starts_and_one_without_what_anyone_would_try() -> None:
@@ -181,8 +191,26 @@ def test_a_search_with_time_has_all_starts_and_one_without_what_anyone_would_try
     )
     for levels in ((problem,), levels_of(problem)):
         at = len(levels) - 1
-        assert affordable(levels, 10**9, np.inf) == [(first, 0)] * at + [(placer, at) for placer in cheap_placers()]
-        assert affordable(levels, 10**9, 1e-9) == [(first, 0), (one_device, at), (heft, at), (expert, at)]
+        assert affordable(levels, 10**9, np.inf) == list(asked_in_turn(levels))
+        assert len(asked_in_turn(levels)) == len(STARTS) * len(levels)
+        assert affordable(levels, 10**9, 1e-9) == [(first, 0), (one_device, at), (heft, 0), (expert, at)]
+
+
+def test_all_starts_of_small_problems_join_whatever_the_budget() -> None:
+    levels = levels_of(Problem(random_graph(30, seed=0), toy_cluster(2)))
+    assert LEAST_TIME * SIMULATION.seconds(levels[0]) < 1e-3 < LEAST_SECONDS
+    assert {placer for placer, _ in affordable(levels, 0, np.inf)} == {*cheap_placers()}
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+def test_no_search_of_a_small_problem_is_behind_a_list_scheduler(search: Placer) -> None:
+    schedulers = [placer for start, placer in zip(STARTS, cheap_placers(), strict=True) if start.schedules]
+    assert len(schedulers) == 4
+    for seed in range(6):
+        problem = Problem(random_graph(40, seed=seed), toy_cluster(4, latency=2.0), runtime=IDEAL)
+        found = simulate(problem, search.place(problem, budget=100).plan).step_seconds
+        least = min(simulate(problem, placer.place(problem).plan).step_seconds for placer in schedulers)
+        assert found <= least * (1 + 1e-9)
 
 
 def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +219,10 @@ def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkey
     assert [start_levels(levels[:count]) for count in (1, 2, 3)] == [(0, 0), (0, 1), (0, 1)]
     monkeypatch.setattr(module, "MOST_UNITS", 100)
     assert [start_levels(levels[:count]) for count in (1, 2, 3)] == [(0, 0), (1, 1), (1, 2)]
+    asked = affordable(levels, 10**6, np.inf)
+    own = {placer for placer, level in asked if level == 0}
+    assert own == {placer for start, placer in zip(STARTS, cheap_placers(), strict=True) if start.schedules}
+    monkeypatch.setattr(module, "affordable", lambda *_: [each for each in asked if each[1] > 0])
     found = starts(levels, 10**6, seed=0).placements
     units = levels[1].graph.units[levels[0].units.first_op]
     together = [(units == unit) for unit in range(75)]

@@ -5,6 +5,7 @@ after another, in HEFT's order (Topcuoglu et al. 2002) unless the policy has ano
 learned rule.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from envs.objectives import Evaluator
@@ -66,13 +67,15 @@ class SequentialPlacer(LearnedPlacer):
 
 def build(
     *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False,
-    cheap: bool = False, groups: int = GROUPS, order: bool = True,
+    cheap: bool = False, groups: int = GROUPS, order: bool = True, seconds: float = math.inf,
 ) -> SequentialPlacer:  # fmt: skip
     """A policy that places unit by unit, large problems in `groups` first; with `cheap`, cheap plans are candidates.
 
     Without `order`, ops run by the problem's rule though the policy may choose an order.
     """
-    placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
+    placer = SequentialPlacer.of(
+        SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained, seconds=seconds
+    )
     knobs = {"cheap=yes": cheap, f"groups={groups}": groups != GROUPS, "order=no": not order}
     name = ",".join([placer.name, *(knob for knob, is_given in knobs.items() if is_given)])
     return replace(placer, name=name, cheap=cheap, groups=groups, order=order)

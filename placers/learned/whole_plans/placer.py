@@ -4,6 +4,7 @@ A pipeline is made without any simulation, in a moment: the best by a formula of
 one among them. Of several the best by simulation is taken.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -13,7 +14,8 @@ from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
-from placers.learned.learned_placer import PolicyPlacer
+from placers.learned.learned_placer import NEXT_ROUND, PolicyPlacer
+from placers.learned.rounds import rounds
 from placers.learned.whole_plans.decision_features import ProblemContext
 from placers.learned.whole_plans.policy import KIND, WholePlansPolicy
 
@@ -33,13 +35,18 @@ class WholePlansPlacer(PolicyPlacer[WholePlansPolicy]):
         sense.
         """
         choices = max(1, min(self.samples or budget, budget))
-        seeing, several = self._drawn(problem, choices, seed)
-        layers = seeing.view.pipelines.layers
         if choices == 1:
-            return PlacerResult(several[0].plan(problem, layers), self.name, seed)
-        outcomes = [seeing.view.pipelines.outcome(one) for one in several]
-        best = min(range(choices), key=lambda each: (not outcomes[each].fits, outcomes[each].step_seconds))
-        return PlacerResult(several[best].plan(problem, layers), self.name, seed, choices)
+            return PlacerResult(self.proposals(problem, 1, seed)[0], self.name, seed)
+        best, rank, drawn = None, (True, math.inf), 0
+        for number, count in enumerate(rounds(self.seconds, choices)):
+            seeing, several = self._drawn(problem, count, seed + number * NEXT_ROUND)
+            drawn += len(several)
+            for one in several:
+                outcome = seeing.view.pipelines.outcome(one)
+                if best is None or (not outcome.fits, outcome.step_seconds) < rank:
+                    best, rank = one, (not outcome.fits, outcome.step_seconds)
+        assert best is not None
+        return PlacerResult(best.plan(problem, seeing.view.pipelines.layers), self.name, seed, drawn)
 
     def proposals(self, problem: Problem, count: int, seed: int) -> list[Plan]:
         """At most `count` plans, the best by formula first, none simulated. Raises InputError as `place` does."""

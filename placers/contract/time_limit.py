@@ -1,0 +1,38 @@
+"""A limit of processor seconds, for placers that can stop themselves: searches, and policies that draw samples."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from graphs.foundation.errors import InputError
+from placers.contract.placer import Placer
+
+UNLIMITED = 10**9  # simulations, where seconds are the limit
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long a placer may take on a problem, in seconds of the processor, in place of a budget of simulations."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        """Raises InputError for what is no time."""
+        if not self.value > 0:
+            raise InputError(f"seconds is {self.value}; expected a number > 0")
+
+    def given(self, placer: Placer) -> tuple[Placer, int]:
+        """A placer and its budget: with this limit and all the simulations that it has time for, if it can stop.
+
+        Another one takes as long as it takes, and gives what it gives without simulations to choose by.
+        """
+        limited = placer.within(self.value) if isinstance(placer, Stoppable) else placer
+        return limited, 1 if limited is placer else UNLIMITED
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A placer that stops when its time is up."""
+
+    def within(self, seconds: float) -> Placer:
+        """The same placer with a limit of processor seconds, which its name tells; itself if it has no use for one."""
+        ...

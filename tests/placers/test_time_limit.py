@@ -1,0 +1,88 @@
+"""Placers that can stop themselves do when their processor seconds are over; the clock is a false one."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from envs.simulation.simulator import simulate
+from evaluation.comparing.compare import compare
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.contract.time_limit import UNLIMITED, Seconds
+from placers.learned.rounds import ENCODING, FIRST, GROWTH, rounds
+from tests.oracle.toys import random_graph, toy_cluster
+from tests.placers.stand_in import stand_in
+
+PROBLEM = Problem(random_graph(30, seed=0), toy_cluster(3, memory=1e9))
+SEARCHES = ("annealing", "genetic:population=20", "hill_climbing")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that stands still at its only number."""
+    now = [0.0]
+    monkeypatch.setattr("placers.learned.rounds.time.process_time", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("each", [1e-3, 2e-3, 0.1])
+@pytest.mark.parametrize("seconds", [0.02, 0.3, 3.0])
+def test_rounds_fill_the_time_where_samples_take_what_is_expected(
+    seconds: float, each: float, clock: list[float]
+) -> None:
+    counts = []
+    for count in rounds(seconds, UNLIMITED):
+        counts.append(count)
+        clock[0] += each * (ENCODING + count)
+    assert counts[0] == FIRST
+    assert clock[0] <= max(seconds * (1 + 1e-9), each * (ENCODING + FIRST))
+    assert all(after <= GROWTH * before for before, after in itertools.pairwise(counts))
+    assert clock[0] + each * (ENCODING + 1) > seconds  # there was no time for another round
+
+
+@pytest.mark.parametrize("most", [1, 3, FIRST, 100])
+def test_rounds_draw_no_more_than_is_allowed(most: int, clock: list[float]) -> None:
+    assert list(rounds(math.inf, most)) == [most]
+    assert sum(rounds(1.0, most)) == most  # time stands still
+    assert clock == [0.0]
+
+
+@pytest.mark.parametrize("spec", SEARCHES)
+def test_a_search_stops_when_its_time_is_up(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    limited, budget = Seconds(20.0).given(by_name.build("placers", spec))
+    assert limited.name == by_name.build("placers", limited.name).name
+    monkeypatch.setattr("placers.search.search.time.process_time", lambda: float(next(ticks)))
+    found = limited.place(PROBLEM, budget=budget)
+    assert 0 < found.simulations < UNLIMITED
+    assert 20 <= next(ticks) <= 23  # it looks at the clock before each step
+
+
+def test_a_policy_draws_samples_until_its_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = by_name.build("placers", f"sequential:checkpoint={stand_in(tmp_path / 'run')}")
+    limited, budget = Seconds(0.5).given(policy)
+    assert limited.name.endswith("seconds=0.5")
+    monkeypatch.setattr("placers.learned.learned_placer.rounds", lambda seconds, most: iter([8, 32, 5][:most]))
+    found = limited.place(PROBLEM, budget=budget)
+    assert found.simulations == 45
+    first = policy.place(PROBLEM, budget=8)
+    assert simulate(PROBLEM, found.plan).step_seconds <= simulate(PROBLEM, first.plan).step_seconds
+
+
+def test_what_cannot_stop_is_as_it_was() -> None:
+    heft = by_name.build("placers", "heft")
+    assert Seconds(1.0).given(heft) == (heft, 1)
+
+
+def test_a_comparison_gives_each_the_same_seconds() -> None:
+    found = compare(["annealing", "heft"], [PROBLEM], budget=Seconds(0.05), quiet=True)
+    by_placer = {record.placer: record for record in found.records}
+    assert set(by_placer) == {"annealing:seconds=0.05", "heft"}
+    assert by_placer["annealing:seconds=0.05"].budget == UNLIMITED
+    assert by_placer["annealing:seconds=0.05"].simulations > 16
+    assert by_placer["heft"].budget == 1
+    with pytest.raises(InputError, match=r"seconds is -1\.0; expected a number > 0"):
+        Seconds(-1.0)
