@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -175,6 +176,17 @@ class Cluster:
     def is_cpu(self) -> Bools:
         """(devices,) whether each is a CPU."""
         return np.array([device.kind == "cpu" for device in self.devices], np.bool_)
+
+    @cached_property
+    def nearest_cpu(self) -> Ints:
+        """(devices,) the CPU with which each exchanges data fastest: itself if it is one, and -1 if there is none."""
+        cpus = np.flatnonzero(self.is_cpu)
+        if not len(cpus):
+            return np.full(len(self), -1)
+        is_other = np.arange(len(self))[:, None] != cpus
+        bandwidth = np.where(self._pairs, self.bandwidth, np.inf)  # the diagonal says nothing
+        pace = 1 / bandwidth[:, cpus] + 1 / bandwidth[cpus].T
+        return cpus[np.lexsort((self.latency[:, cpus], pace, is_other))[:, 0]]
 
     @property
     def memory_bytes(self) -> Floats:

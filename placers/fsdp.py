@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -57,6 +57,8 @@ class Fsdp(Named):
 
     shard_group: int = 0
     """Of how many devices each group holds all parts; 0 for all devices, or those of each server if that is faster."""
+    offload: bool = False
+    """Whether the nearest CPU updates each device's part of the weights, and has its optimizer state (ZeRO-Offload)."""
     shares: str = ""
     """How many parts of each micro-batch the devices take, such as 3:1; "" for equal parts, or if devices are unequal
     or the samples do not divide among them, those by speed if that is faster."""
@@ -90,25 +92,29 @@ class Fsdp(Named):
             notes.append(f"fsdp: of {sum(shares)} parts of a micro-batch, {of_each(problem, devices[:used], shares)}.")
         if tried.best.schedule.shard_group:
             notes.append(f"fsdp: each {tried.best.schedule.shard_group} devices hold all parts between them.")
+        if self.offload:
+            names = [problem.cluster.devices[each].name for each in np.unique(problem.cluster.nearest_cpu)]
+            notes.append(f"fsdp: {', '.join(names)} update{'s' * (len(names) == 1)} the weights (offload).")
         return PlacerResult(tried.best, self.name, seed, tried.simulations, notes=tuple(notes))
 
     def _ways(self, problem: Problem, devices: tuple[int, ...]) -> Iterator[_Way]:
         """The ways to divide batch and states that are tried, in that order."""
-        samples, zero, group = problem.graph.samples, self.zero, self.shard_group
+        samples, group = problem.graph.samples, self.shard_group
+        way = _Way(problem, len(devices), self.zero, group, self.offload)
         if self.shares:
             shares = given_shares("fsdp", self.shares)
-            yield _Way(problem, len(shares), zero, group, shares)
+            yield replace(way, replicas=len(shares), shares=shares)
             return
         count = most_that_divide(problem.graph, len(devices))
         takes_shares = len(devices) % (group or 1) == 0 and len(devices) <= (samples or PARTS)
         takes_shares &= count < len(devices) or not are_alike(problem, devices)
         if count > 1 or not takes_shares:
-            yield _Way(problem, count, zero, group)
+            yield replace(way, replicas=count)
         of_server = _devices_of_servers(problem, devices[:count])
         if not group and 1 < of_server < count:
-            yield _Way(problem, count, zero, of_server)
+            yield replace(way, replicas=count, shard_group=of_server)
         if takes_shares:
-            yield _Way(problem, len(devices), zero, group, by_speed=ReplicaCosts.of(problem, devices, 1 / len(devices)))
+            yield replace(way, by_speed=ReplicaCosts.of(problem, devices, 1 / len(devices)))
 
     def _try(self, problem: Problem, way: _Way, tried: _Tried) -> None:
         """Try plans that divide batch and states in one way."""
@@ -141,6 +147,7 @@ class _Way:
     replicas: int
     zero: Zero
     shard_group: int
+    offload: bool
     shares: Shares = ()
     by_speed: ReplicaCosts | None = None
     """What shares are found by, if they are not given."""
@@ -160,7 +167,7 @@ class _Way:
             shares = self.by_speed.shares(self.problem.graph.samples // micro_batches or PARTS, micro_batches)
         by = Parallel(
             dp=self.replicas, micro_batches=micro_batches, recompute=again, zero=self.zero,
-            shard_group=self.shard_group, shares=":".join(map(str, shares)),
+            shard_group=self.shard_group, offload=self.offload, shares=":".join(map(str, shares)),
         )  # fmt: skip
         return by.place(self.problem).plan
 

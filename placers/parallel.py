@@ -11,7 +11,7 @@ block is with it, and what follows the last one with that. Inside of a stage ops
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -74,6 +74,9 @@ class Parallel(Named):
     3 weights too, which are gathered block by block as PyTorch's FullyShardedDataParallel does."""
     shard_group: int = 0
     """Of how many replicas each group holds all parts, such as those of a server; 0 for all replicas of a stage."""
+    offload: bool = False
+    """Whether the nearest CPU updates weights, and has optimizer state and master copies (ZeRO-Offload); of several
+    replicas with `zero`."""
     shares: str = ""
     """How many parts of each micro-batch the replicas of a stage take, such as 3:1; "" for equally many."""
     stages: str = ""
@@ -95,7 +98,9 @@ class Parallel(Named):
 
     def _check_combination(self) -> None:
         if self._degrees:
-            odd = {"shares": self.shares, "zero": self.zero % 3, "shard_group": self.shard_group}
+            odd = {
+                "shares": self.shares, "zero": self.zero % 3, "shard_group": self.shard_group, "offload": self.offload,
+            }  # fmt: skip
             if knob := next((knob for knob, said in odd.items() if said), ""):
                 remedy = "take zero=3, or leave one out" if knob == "zero" else "leave one out"
                 raise InputError(
@@ -136,14 +141,16 @@ class Parallel(Named):
         zero: Zero = self.zero if replicas > 1 and not split else 0
         shard_group = self.shard_group if zero and self.shard_group != replicas else 0
         shares = (self._shares,) * len(rank)
-        whole = Schedule(all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares)
-        schedule = WHOLE_BATCH if width == 1 else whole
+        whole = Schedule(
+            all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares, offload=self.offload
+        )  # fmt: skip
+        schedule = WHOLE_BATCH if width == 1 and not self.offload else whole
         if len(rank) > 1 or self.micro_batches > 1 or self.recompute:
             recompute = tuple(range(len(rank))) if self.recompute else ()
             when = self.recompute_at if self.recompute else WHOLE_BATCH.recompute_at
-            schedule = Schedule(
-                self.micro_batches, stages if len(rank) > 1 else (), self._order, recompute, when,
-                all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares,
+            schedule = replace(
+                whole, micro_batches=self.micro_batches, stages=stages if len(rank) > 1 else (), order=self._order,
+                recompute=recompute, recompute_at=when,
             )  # fmt: skip
         of_rank = [devices[place * width : (place + 1) * width] for place in range(self.pp)]
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)

@@ -28,7 +28,7 @@ from placers.pipelines.contest import Contest
 from placers.pipelines.merit import INVALID
 from placers.pipelines.notes import said_of
 from placers.pipelines.planning import PipelinePlanning
-from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees
+from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees, of_offload
 from placers.pipelines.room import ROOM, check_room, said_of_room, with_room
 from placers.pipelines.size import copies_of
 from placers.split_search import SplitSearch
@@ -163,6 +163,7 @@ class _Planning:
         undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
         splitting = [] if undivided else self._planner.splitting_rivals()
         self._compare([*splitting, *(of_degrees(self._problem) if splitting else ()), *map(Rival, SHARDED)])
+        self._compare(of_offload(self._problem, self._contest))
 
     def search_placement(self) -> None:
         """Search for an op placement in a share of the simulations, unless it was asked for; alone, in all of them."""

@@ -142,11 +142,15 @@ class Draft:
         """(edges,) the bytes of the messages of those so far, or NaN."""
         return np.concatenate([np.zeros(0), *self._messages])
 
-    def reroute(self, which: Ints, producers: Ints) -> None:
-        """Let some of the edges so far, by their positions, lead from other ops, (edges,) each."""
+    def reroute(self, which: Ints, producers: Ints, *, end: int = 0) -> None:
+        """Let some of the edges so far, by their positions, lead from other ops, (edges,), or to them if `end` is 1."""
         edges = self.edges
-        edges[which, 0] = producers
+        edges[which, end] = producers
         self._edges = [edges]
+
+    def resize(self, copies: Ints, output_bytes: Floats | float) -> None:
+        """Say what the outputs of copies of the layout, (copies,), occupy."""
+        self._blocks[0]["output_bytes"][copies] = output_bytes
 
     def build(self, shared: Callable[[Problem, float], Problem], divided: Divided | None = None) -> Expansion:
         """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`).
@@ -226,7 +230,7 @@ class Draft:
         held = given.graph.held and given.graph.held.of_copies(copied, seen)
         role = columns["role"].astype(np.int64)
         graph = written(self.layout, origin, role, values, held, kept_in)
-        return graph, op_seconds, memory.of_copies(np.where(role == Role.WORK, origin, -1))
+        return graph, op_seconds, memory.of_copies(np.where(np.isin(role, (Role.WORK, Role.PARCEL)), origin, -1))
 
 
 def _filled(value: NDArray[Any] | float, count: int) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from envs.expansion.gathered_weights import gather_weights
 from envs.expansion.gradients import sum_gradients
 from envs.expansion.held_gradients import hold_gradients
 from envs.expansion.layout import Layout
+from envs.expansion.offloaded_updates import offload_updates
 from envs.expansion.pass_costs import lengthen_passes
 from envs.expansion.passes import order_passes
 from envs.expansion.sharded_states import ShardedStates
@@ -46,6 +47,8 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
         keep_versions(draft)
         if groups is not None:
             gather_weights(draft, groups)
+        offload_updates(draft)
+        if groups is not None or layout.is_offloaded.any():
             divided = ShardedStates(layout)
     lengthen_passes(draft, order_passes(draft))
     return draft.build(part_of, divided)

@@ -256,4 +256,22 @@ class Layout:
     @cached_property
     def device(self) -> Ints:
         """(copies,) the device that each is on."""
+        return np.where(self.is_offloaded, self.updated_on[self.replica_device], self.replica_device)
+
+    @cached_property
+    def replica_device(self) -> Ints:
+        """(copies,) the device of the replica that each is of."""
         return np.asarray(self.device_of[self.stage[self.origin], self.replica])
+
+    @cached_property
+    def updated_on(self) -> Ints:
+        """(devices,) where the weights of each are updated."""
+        cluster = self.problem.cluster
+        return cluster.nearest_cpu if self.plan.schedule.offload else np.arange(len(cluster))
+
+    @cached_property
+    def is_offloaded(self) -> Bools:
+        """(copies,) whether each is an update that runs on another device than its replica's, on a CPU."""
+        device = self.replica_device
+        is_update = self.problem.graph.phase[self.origin] == Phase.UPDATE
+        return np.asarray(is_update & (self.updated_on[device] != device))

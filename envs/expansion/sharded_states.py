@@ -14,6 +14,9 @@ gathered is so within each group, and each part of the sums is then added up ove
 
     group 0     device 0 --- device 1       |   the same part: an all-reduce of an n-th of the gradients
     group 1     device 2 --- device 3       -   all parts: reduce-scatters and all-gathers
+
+Where updates are offloaded (`envs.expansion.offloaded_updates`), the state of a replica's part is on its CPU instead,
+with a copy of the weights of which the state has no master copy.
 """
 
 from dataclasses import dataclass, replace
@@ -26,12 +29,15 @@ from envs.expansion.layout import Layout
 from envs.expansion.shares import costing
 from graphs.algorithms.pairs import equal_pairs
 from graphs.op_graph import RESIDENT, Floats, Ints, Phase
+from graphs.op_graph.precision import has_master_copy
 from graphs.op_graph.weight_memory import WeightMemory, weight_gradient_bytes
+
+_TOGETHER, _APART, _ON_CPU = range(3)  # where a piece is: with the optimizer's state, or one of the two by itself
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedStates:
-    """The weights of a layout whose replicas hold some of what belongs to them in parts."""
+    """The weights of a layout whose replicas hold some of what belongs to them in parts, or elsewhere."""
 
     layout: Layout
 
@@ -56,28 +62,47 @@ class ShardedStates:
         assert seconds is not None
         return seconds
 
-    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, WeightMemory, Ints, Ints]:  # noqa: ARG002 - as the shards of a split are given
-        """As `Divided.weights`; pieces are of a weight and a number of parts."""
-        graph, most = self.layout.problem.graph, int(self.layout.parts.max()) + 1
-        which, use = equal_pairs(origin[work], graph.weight_uses[:, 0])
-        key = graph.weight_uses[use, 1] * most + self.layout.parts[origin[work[which]]]
-        keys, piece = np.unique(key, return_inverse=True)
-        weight, parts = np.divmod(keys, most)
-        share = 1.0 / parts
-        stored = share if self._zero == 3 else np.ones(len(parts))
-        return stored, self._memory(weight, share), np.stack([work[which], piece], axis=1), weight
+    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, WeightMemory, Ints, Ints]:
+        """As `Divided.weights`; pieces are of a weight, a number of parts, and of the state that is on a CPU a replica.
 
-    def _memory(self, weight: Ints, share: Floats) -> WeightMemory:
-        """What pieces occupy, and for each, (pieces,), its weight and its share of what is held in parts."""
+        Updates that run elsewhere use the latter, and what is on the device of these is all but the state.
+        """
+        layout, graph = self.layout, self.layout.problem.graph
+        is_away = np.zeros(len(device), np.bool_)
+        is_away[: len(layout.origin)] = layout.is_offloaded
+        mirror = graph.mirror[origin[work]]
+        reader = np.where(is_away[work] & (mirror >= 0), mirror, origin[work])
+        which, use = equal_pairs(reader, graph.weight_uses[:, 0])
+        op, weight = work[which], graph.weight_uses[use, 1]
+        kept = ~is_away[op] | (graph.trained_weights[weight] > 0)
+        op, weight = op[kept], weight[kept]
+        is_on_cpu = is_away[op]
+        of_replica = np.where(is_on_cpu, layout.replica[np.where(is_on_cpu, op, 0)], -1)
+        place = np.where(is_on_cpu, _ON_CPU, np.where(layout.updated_on[device[op]] == device[op], _TOGETHER, _APART))
+        columns = weight, layout.parts[origin[op]], place, of_replica + 1
+        shape = tuple(int(column.max(initial=0)) + 1 for column in columns)
+        keys, piece = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
+        weight, parts, place, _ = np.unravel_index(keys, shape)
+        stored, memory = self._memory(weight, 1.0 / parts, place)
+        return stored, memory, np.stack([op, piece], axis=1), weight
+
+    def _memory(self, weight: Ints, share: Floats, place: Ints) -> tuple[Floats, WeightMemory]:
+        """The share of its weight that each piece, (pieces,), is, and what it occupies.
+
+        For each are given its weight, its share of what is held in parts, and what is where.
+        """
         memory, graph = self.layout.problem.weight_memory, self.layout.problem.graph
-        total, gradient = memory.bytes[weight], memory.gradient_bytes[weight]
-        whole = np.zeros(len(weight))
-        if self._zero < 3:
-            whole += graph.weights[weight]
-        if self._zero < 2:  # room for gradients that no op makes
-            whole += np.where(gradient > 0, 0.0, np.minimum(weight_gradient_bytes(graph)[weight], total - whole))
-        held = gradient if self._zero < 2 else gradient * share
-        return replace(memory, bytes=whole + (total - whole) * share, gradient_bytes=held)
+        total, gradient, size = memory.bytes[weight], memory.gradient_bytes[weight], graph.weights[weight]
+        room = np.where(gradient > 0, 0.0, np.minimum(weight_gradient_bytes(graph)[weight], total - size))
+        state = (total - size - room) * share  # of gradients that no op makes there is room
+        stored = share if self._zero == 3 else np.ones(len(share))
+        here = size * stored + room * (share if self._zero >= 2 else 1.0)
+        copied = np.where(has_master_copy(graph)[weight], 0.0, share)
+        is_on_cpu = place == _ON_CPU
+        stored = np.where(is_on_cpu, copied, stored)
+        held = np.where(is_on_cpu, 0.0, gradient * (share if self._zero >= 2 else 1.0))
+        occupied = np.where(is_on_cpu, size * copied, here) + np.where(place == _APART, 0.0, state)
+        return stored, replace(memory, bytes=occupied, gradient_bytes=held)
 
     @cached_property
     def _zero(self) -> int:

@@ -110,6 +110,7 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     all_reduce: AllReduceOrDefault = WHOLE_BATCH.all_reduce
     zero: Zero = WHOLE_BATCH.zero
     shard_group: int = WHOLE_BATCH.shard_group
+    offload: bool = WHOLE_BATCH.offload
     bucket_bytes: float | None = WHOLE_BATCH.bucket_bytes  # null: no limit, as JSON has no infinity
 
     @classmethod

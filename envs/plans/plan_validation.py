@@ -74,6 +74,8 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
         )
     if schedule.zero:
         _check_zero(problem, schedule)
+    if schedule.offload:
+        _check_offload(problem, devices, schedule)
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
     check_blocks(problem.graph, stage, schedule)
@@ -117,6 +119,35 @@ def _check_zero(problem: Problem, schedule: Schedule) -> None:
     if schedule.zero < 3 and problem.graph.is_training and problem.optimizer == NONE:
         raise InputError(
             "how much of the weights of the problem is optimizer state is not known; name the optimizer, such as adam"
+        )
+
+
+def _check_offload(problem: Problem, devices: Devices, schedule: Schedule) -> None:
+    """Raise InputError for updates that cannot run on CPUs. `devices` are those of each op, (ops,)."""
+    graph = problem.graph
+    if not graph.is_training:
+        raise InputError(f"{graph.name!r} updates no weights, and the schedule offloads updates; leave out offload")
+    if not problem.cluster.is_cpu.any():
+        raise InputError(
+            f"updates are offloaded to CPUs, and cluster {problem.cluster.name!r} has none; list the CPU of each "
+            "server among its devices, such as server-cpu@pcie4x16, or leave out offload"
+        )
+    if schedule.sharing != "split" or schedule.update != "step":
+        what = "replicas that take turns" if schedule.sharing != "split" else "an update after each micro-batch"
+        raise InputError(f"offload cannot be combined with {what}; take the default")
+    if graph.has_sparse_gradient.any():
+        raise InputError(
+            f"{graph.name!r} looks rows up with sparse=True, and dense gradients are offloaded; use sparse=False"
+        )
+    if problem.optimizer == NONE:
+        raise InputError(
+            "how much of the weights of the problem is optimizer state is not known, and that is offloaded; name the "
+            "optimizer, such as adam"
+        )
+    if not schedule.zero and max(map(len, devices)) > 1:
+        raise InputError(
+            "replicas would each have all of the optimizer's state on their CPU, and update all weights there; say "
+            "zero 1, 2 or 3, so that each has a part, or leave out offload"
         )
 
 

@@ -92,6 +92,10 @@ class Schedule:
 
     Such as the devices of a server: what is held in parts is gathered within a group, and sums of gradients are added
     up over the groups (hybrid sharding: PyTorch's HYBRID_SHARD, MiCS)."""
+    offload: bool = False
+    """Whether weights are updated by the CPU nearest to their device, which has optimizer state and master copies.
+
+    Gradients are sent to it once in a step, and new weights back (ZeRO-Offload, `envs.expansion.offloaded_updates`)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.micro_batches, int) or self.micro_batches < 1:

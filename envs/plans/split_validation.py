@@ -58,6 +58,8 @@ def _check_combination(graph: OpGraph, schedule: Schedule) -> None:
         raise InputError(
             "a split of ops cannot be combined with ZeRO; divide the updates, whose weights are then stored so"
         )
+    if schedule.offload:
+        raise InputError("a split of ops cannot be combined with offload; leave one out")
     if len(graph.edge_bytes) or len(graph.transfer_bytes):
         raise InputError(
             f"graph {graph.name!r} says what transfers move, and not which part of it each shard needs; leave out the "

@@ -31,6 +31,7 @@ class PlanDegrees:
     micro_batches: int
     zero: Zero  # what replicas hold in parts
     shard_group: int  # how many replicas hold all parts between them
+    offload: bool  # whether CPUs update weights
     samples: int  # of a step; 0 if it is not known
 
     @classmethod
@@ -57,7 +58,7 @@ class PlanDegrees:
         zero: Zero = 3 if inside.degrees.sharded else schedule.zero if inside.degrees.dp > 1 else 0
         return cls(
             inside, len(set(devices)), stages, schedule.micro_batches, zero,
-            schedule.shard_group or inside.degrees.dp, problem.graph.samples,
+            schedule.shard_group or inside.degrees.dp, schedule.offload, problem.graph.samples,
         )  # fmt: skip
 
     @property

@@ -75,8 +75,9 @@ class PlanMemory:
 def usual_plans(problem: Problem) -> list[tuple[str, str]]:
     """Kinds of plans that engineers choose from, and a placer for each that makes sense for a graph on a cluster."""
     cluster = problem.cluster
+    offloaded = [("optimizer offloaded", "fsdp:offload=true")] if len({*cluster.is_cpu.tolist()}) == 2 else []
     if len(accelerators(cluster)) == 1:
-        return [("single device", "single_device"), ("accumulated gradients", "data_parallel")]
+        return [("single device", "single_device"), ("accumulated gradients", "data_parallel"), *offloaded]
     kinds = {replace(cluster.devices[device], name="") for device in accelerators(cluster)}
     at_once = {"data parallel": "data_parallel:micro_batches=1"}
     if len(kinds) > 1:
@@ -87,6 +88,7 @@ def usual_plans(problem: Problem) -> list[tuple[str, str]]:
         *at_once.items(),
         ("data parallel, accumulated", "data_parallel"),
         ("FSDP", "fsdp"),
+        *offloaded,
         *offered_degrees(problem).items(),
         ("GPipe", "gpipe"),
         ("GPipe, recomputed", "gpipe:recompute=true"),

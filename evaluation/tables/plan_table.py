@@ -140,6 +140,8 @@ def schedule_sentence(expansion: Expansion) -> str:
     if schedule.zero:
         groups = f" in groups of {schedule.shard_group} replicas" if schedule.shard_group else ""
         said.append(f"ZeRO-{schedule.zero}{groups}")
+    if schedule.offload:
+        said.append("weights updated by CPUs (offload)")
     if schedule.update == "micro_batch":
         said.append("updates after every micro-batch")
     return "; ".join(said) + "."

@@ -270,6 +270,7 @@ def _summary(reader: _Reader) -> str:
     unseen = f"; shares of replicas: {shares}" if shares else ""
     unseen += f"; held in parts between uses: ZeRO-{schedule.zero}" if schedule.zero else ""
     unseen += f" in groups of {schedule.shard_group} replicas" if schedule.shard_group else ""
+    unseen += "; updated by CPUs (offload)" if schedule.offload else ""
     over = f" over a mesh of {mesh} devices" if mesh else ""
     return f"{len(divided)} of {len(reader.split)} ops divided{over}{by}{unseen}"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphs.notation.signatures import origin
-from graphs.op_graph import OpGraph
+from graphs.op_graph import Bools, OpGraph
 
 SINGLE = ""  # fp32, in a graph
 BYTES = {"fp64": 8.0, "fp32": 4.0, SINGLE: 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0}  # of an element
@@ -23,6 +23,12 @@ _NAMES = {"float64": "fp64", "double": "fp64", "float16": "fp16", "bfloat16": "b
 def precision_of(dtype: str) -> str:
     """The precision of a type by PyTorch's or ONNX's name, "bfloat16"; SINGLE for float32, and for any other type."""
     return "fp8" if dtype.startswith("float8") else _NAMES.get(dtype, SINGLE)
+
+
+def has_master_copy(graph: OpGraph) -> Bools:
+    """(weights,) whether the optimizer's state of each has a copy of it in single precision."""
+    is_half = np.array([BYTES[each] < BYTES[SINGLE] for each in graph.weight_precisions], np.bool_)
+    return is_half & graph.master_weights if len(is_half) else np.zeros(len(graph.weights), np.bool_)
 
 
 def with_precisions(graph: OpGraph) -> OpGraph:

@@ -33,12 +33,12 @@ def as_pipeline(problem: Problem, layers: Layers, plan: Plan) -> LayerPipeline |
     """A plan as a pipeline of layers, its cuts moved to the nearest end of a layer.
 
     None if its stages are no chain, or if it says what a pipeline of layers cannot: ops divided by their indices,
-    weights held in parts, and stages that are computed again otherwise than as a whole once a gradient
-    has arrived.
+    weights held in parts, or updated by CPUs, and stages that are computed again otherwise than as a whole once a
+    gradient has arrived.
     """
     graph, schedule = problem.graph, plan.schedule
     again_otherwise = schedule.recompute and schedule.recompute_at != WHOLE_BATCH.recompute_at
-    if plan.split or schedule.zero or again_otherwise:
+    if plan.split or schedule.zero or schedule.offload or again_otherwise:
         return None
     stage = stages_of(graph, plan.devices, schedule.stages)
     devices = {int(number): several for number, several in zip(stage, plan.devices, strict=True)}

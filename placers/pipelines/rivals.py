@@ -26,6 +26,7 @@ RIVALS = (  # specs; those that end in "=" take micro-batches
     "human_expert",
 )
 SHARDED = "fsdp", "fsdp:zero=2", "fsdp:zero=1"  # compared last, as each may try several plans
+OFFLOADED = "fsdp:offload=true"  # compared after them where memory is scarce
 TRIED, LEAST_TRIED, MOST_TRIED = 1 / 10, 6, 12  # of the simulations left, and in all, that each may spend; ours
 OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
@@ -73,9 +74,9 @@ class Rival:
 
     def _budget(self, contest: Contest) -> int | None:
         """The simulations that it may spend itself; None for all that are left."""
-        if self.spec not in SHARDED:
+        if self.spec not in (*SHARDED, OFFLOADED):
             return None
-        least = LEAST_TRIED if self.spec == SHARDED[0] else 1  # the one that fits most often
+        least = LEAST_TRIED if self.spec in (SHARDED[0], OFFLOADED) else 1  # those that fit most often
         return min(max(int(TRIED * contest.left), least), MOST_TRIED)
 
     def _with_more(self, contest: Contest, entry: Contestant, seed: int, most: int) -> None:
@@ -88,6 +89,16 @@ class Rival:
             return
         if found is not None:
             del contest.entries[max(entry, found, key=lambda one: one.merit).who]
+
+
+def of_offload(problem: Problem, contest: Contest) -> list[Rival]:
+    """Updates by CPUs beside other devices, where weights in parts do not fit with the whole batch at once."""
+    sharded = contest.entries.get(SHARDED[0])
+    if sharded is None or problem.cluster.is_cpu.all() or not problem.cluster.is_cpu.any():
+        return []
+    schedule = sharded.plan.schedule
+    is_scarce = sharded.merit.lacking > 0 or schedule.micro_batches > 1 or bool(schedule.recompute)
+    return [Rival(OFFLOADED)] if is_scarce else []
 
 
 def of_degrees(problem: Problem) -> list[Rival]:

@@ -124,6 +124,7 @@ def test_every_usual_plan_is_a_placer_and_makes_sense_on_the_cluster(cluster: st
     assert ("data parallel, equal shares" in dict(usual)) == is_unlike
     accelerators = np.count_nonzero(~load_cluster(cluster).is_cpu)
     assert ("gpipe" in dict(usual).values()) == (accelerators > 1)
+    assert ("optimizer offloaded" in dict(usual)) == (cluster in ("home_fleet", "cpu_gpu:gpus=1"))
 
 
 def test_notes_of_placers_are_shown() -> None:

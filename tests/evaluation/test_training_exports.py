@@ -23,9 +23,11 @@ from envs.plans.schedule import Zero
 from envs.simulation.simulator import simulate
 from evaluation.exports.degrees import PlanDegrees, recomputed_ops
 from evaluation.exports.formats import export_plan
+from evaluation.exports.written import Written
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from graphs.runtime import LONGEST_PATH
+from graphs.runtime import IDEAL, LONGEST_PATH
 from placers.parallel import Parallel
 from placers.splits.stage_splits import SearchedSplits
 from tests.drawn import examples
@@ -137,12 +139,13 @@ MEGATRON = {  # add_argument in megatron/training/arguments.py of NVIDIA/Megatro
     "--use-distributed-optimizer", "--use-megatron-fsdp", "--data-parallel-sharding-strategy",
     "--no-gradient-accumulation-fusion", "--ckpt-format", "--recompute-granularity", "--recompute-method",
     "--recompute-num-layers", "--sequence-parallel", "--context-parallel-size", "--cp-comm-type",
-    "--expert-model-parallel-size", "--num-distributed-optimizer-instances",
+    "--expert-model-parallel-size", "--num-distributed-optimizer-instances", "--optimizer-cpu-offload",
+    "--use-precision-aware-optimizer",
 }  # fmt: skip
 # deepspeed 0.19.8: constants.py, zero/config.py, tensor_parallel/config.py and config.py of deepspeed/runtime
 DEEPSPEED: dict[str, set[str] | None] = {
     "train_batch_size": None, "train_micro_batch_size_per_gpu": None, "gradient_accumulation_steps": None,
-    "zero_optimization": {"stage", "mics_shard_size"}, "tensor_parallel": {"autotp_size"},
+    "zero_optimization": {"stage", "mics_shard_size", "offload_optimizer"}, "tensor_parallel": {"autotp_size"},
     "pipeline": {"stages", "activation_checkpoint_interval", "checkpointable_layers", "parts", "layers"},
 }  # fmt: skip
 PARALLELISM: dict[str, Any] = {  # torchtitan 0.3.0: ParallelismConfig of torchtitan/config/configs.py
@@ -152,7 +155,9 @@ PARALLELISM: dict[str, Any] = {  # torchtitan 0.3.0: ParallelismConfig of torcht
     "pipeline_parallel_microbatch_size": 1, "context_parallel_degree": 1,
     "context_parallel_load_balancer": "headtail", "expert_parallel_degree": 1,
 }  # fmt: skip
-TRAINING: dict[str, Any] = {"local_batch_size": 8, "global_batch_size": -1}  # TrainingConfig of the same file
+TRAINING: dict[str, Any] = {  # TrainingConfig of the same file
+    "local_batch_size": 8, "global_batch_size": -1, "enable_cpu_offload": False,
+}  # fmt: skip
 
 
 def torchtitan_config() -> Any:
@@ -179,6 +184,7 @@ def some_plans() -> list[Plan]:
         Parallel(dp=1, pp=2, stages="2+3", micro_batches=4, order="zb_h2"),
         Parallel(dp=2, tp=2, sequence=True), Parallel(dp=2, cp=2), Parallel(dp=4, zero=3, shard_group=2),
         Parallel(dp=1, pp=2, stages="1+1+1+2", interleaved=2, micro_batches=4),
+        *(Parallel(dp=4, zero=zero, offload=True) for zero in (1, 2)),
     ]  # fmt: skip
     return [each.place(problem).plan for each in asked]
 
@@ -322,6 +328,8 @@ def test_searched_shards_are_divided_by_the_rule_and_that_is_said() -> None:
         ("deepspeed", Parallel(dp=1, tp=2, pp=2, stages="2+3", micro_batches=2), "no shards in the stages"),
         ("fsdp", Parallel(dp=2, tp=2), "fsdp divides the batch alone"),
         ("fsdp", Parallel(dp=4), "fsdp holds what belongs to weights in parts, and this plan has zero=0"),
+        ("megatron", Parallel(dp=4, zero=3, offload=True), "offloads the state of its distributed optimizer"),
+        ("torchtitan", Parallel(dp=1, offload=True), "torchtitan offloads what it holds in parts"),
         ("megatron", Parallel(shares="3:1", dp=2), "takes no plan whose replicas have unequal shares"),
         ("fsdp", Parallel(shares="3:1", dp=2), "takes no plan whose replicas have unequal shares"),
     ],
@@ -330,6 +338,31 @@ def test_what_a_program_cannot_say_is_refused(to: str, asked: Parallel, why: str
     _, problem = row()
     with pytest.raises(InputError, match=why):
         written(asked.place(problem).plan, to)
+
+
+def test_offloaded_updates_are_written_for_each_program() -> None:
+    model, given = row()
+    problem = replace(given, cluster=load_cluster("cpu_gpu:gpus=4"), runtime=IDEAL, op_seconds=None)
+
+    def said(to: str, asked: Parallel) -> Written:
+        return export_plan(problem, asked.place(problem).plan, model, to)
+
+    for asked, stage in ((Parallel(dp=4, zero=2, offload=True), 2), (Parallel(dp=1, offload=True), 1)):
+        zero = json.loads(said("deepspeed", asked).text)["zero_optimization"]
+        assert zero == {"stage": stage, "offload_optimizer": {"device": "cpu", "pin_memory": True}}
+    sharded = Parallel(dp=4, zero=3, offload=True)
+    config = torchtitan_config()
+    found = said("torchtitan", sharded)
+    run_lines(found.text, config)
+    assert config.training.enable_cpu_offload
+    lines = said("fsdp", sharded)
+    assert lines.text.count("offload_policy=CPUOffloadPolicy()") == 2
+    assert "import CPUOffloadPolicy, fully_shard" in lines.text
+    for notes in (found.notes, lines.notes):
+        assert any("FSDP2 offloads weights and gradients, too" in note for note in notes)
+    assert {"--optimizer-cpu-offload", "--use-distributed-optimizer"} <= flags(
+        said("megatron", replace(sharded, zero=1)).text
+    ).keys()
 
 
 def test_what_torchtitan_does_besides_is_said() -> None:

@@ -10,8 +10,10 @@ import placelab
 from envs.plans.plan import Plan
 from envs.running.ways import check_can_run
 from evaluation.exports.formats import FORMATS, export_plan
+from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import IDEAL
 from placers.parallel import Parallel
 from tests.evaluation.row_model import Row
 
@@ -27,6 +29,8 @@ KINDS: dict[str, Parallel] = {
     "`zero=2`": Parallel(dp=2, zero=2),
     "`zero=3`": Parallel(dp=2, zero=3),
     "`shard_group`": Parallel(dp=4, zero=3, shard_group=2),
+    "`zero=1`, `offload`": Parallel(dp=2, zero=1, offload=True),
+    "`zero=3`, `offload`": Parallel(dp=2, zero=3, offload=True),
     "`tp`": Parallel(dp=1, tp=2),
     "`tp` and `sequence`": Parallel(dp=1, tp=2, sequence=True),
     "`cp`": Parallel(dp=1, cp=2),
@@ -51,13 +55,15 @@ def table() -> str:
     problem = placelab.place((model, (words,)), cluster="p100x4", placer="single_device", groups=None).problem
     lines = ["| plan | `parallelize` | `run` | " + " | ".join(f"`{to}`" for to in FORMATS) + " |"]
     lines.append("|---" * (3 + len(FORMATS)) + "|")
+    cpu = replace(problem, cluster=load_cluster("cpu_gpu:gpus=4"), runtime=IDEAL, op_seconds=None)
     for kind, asked in KINDS.items():
-        plan = asked.place(problem).plan
+        on = cpu if asked.offload else problem
+        plan = asked.place(on).plan
         plan = Plan(plan.devices, plan.order) if kind == "one device per op" else plan
         cells = [
             YES if plan.is_placement else NO,
-            _runs(problem, plan),
-            *(_exported(problem, plan, model, to) for to in FORMATS),
+            _runs(on, plan),
+            *(_exported(on, plan, model, to) for to in FORMATS),
         ]
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

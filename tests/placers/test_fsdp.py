@@ -86,6 +86,28 @@ def test_the_planner_is_not_behind_it_where_memory_is_tight() -> None:
     assert "fsdp" in " ".join(found.notes)
 
 
+def test_updates_are_offloaded_where_the_state_has_no_room() -> None:
+    roomy = replace(problem(), cluster=load_cluster("cpu_gpu:gpus=2"))
+    offloaded = Fsdp(offload=True).place(roomy)
+    assert offloaded.plan == Parallel(zero=3, offload=True).place(roomy).plan
+    assert offloaded.notes == ("fsdp: cpu:0 updates the weights (offload).",)
+    least = Parallel(zero=3, micro_batches=4, recompute=True, offload=True).place(roomy).plan
+    cpu, *gpus = roomy.cluster.devices
+    room = float(simulate(roomy, least).peak_bytes[1:].max())
+    devices = (
+        replace(cpu, flops_per_second=cpu.flops_per_second / 1e3),
+        *(replace(each, memory_bytes=room) for each in gpus),
+    )
+    tight = replace(roomy, cluster=replace(roomy.cluster, devices=devices))
+    assert not simulate(tight, Fsdp().place(tight, budget=19).plan).fits
+    assert simulate(tight, Fsdp(offload=True).place(tight, budget=19).plan).fits
+    found = Planner(policy="", split=False).place(tight, budget=100)
+    assert "fsdp:offload=true" in " ".join(found.notes)
+    assert simulate(tight, found.plan).fits
+    with pytest.raises(InputError, match="has none; list the CPU"):
+        Fsdp(offload=True).place(problem())
+
+
 def test_on_several_servers_each_holds_all_parts_where_that_is_faster() -> None:
     servers = replace(problem(), cluster=load_cluster("v100_servers"))
     found, whole = Fsdp().place(servers, budget=9), Parallel(zero=3).place(servers).plan

@@ -61,6 +61,10 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
             f"the schedule computes again {what}, and processes do so with whole stages once gradients have arrived; "
             "use recompute_at 'late'"
         )
+    if schedule.offload:
+        raise InputError(
+            "the schedule has CPUs update the weights of other devices (offload), which is not run; leave it out"
+        )
     if schedule.zero > 1:
         raise InputError(
             f"replicas hold gradients in parts (zero={schedule.zero}), which is run with one stage alone; use zero 1"

@@ -45,6 +45,10 @@ def check_sharded(problem: Problem, plan: Plan) -> tuple[int, ...]:
     plan.check(problem)
     assert is_sharded(problem, plan), "another way runs it"
     devices = Layout(problem, plan).stage_devices[0]
+    if plan.schedule.offload:
+        raise InputError(
+            "the schedule has CPUs update the weights of other devices (offload), which is not run; leave it out"
+        )
     if plan.schedule.recompute and plan.schedule.recompute_at != "block":
         raise InputError(
             "the schedule computes whole stages again, and replicas that hold weights in parts (ZeRO) do so block by "

@@ -52,4 +52,6 @@ def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) 
         raise InputError(f"{to} takes no plan that divides ops; give it another")
     if plan.schedule.zero:
         raise InputError(f"{to} takes no plan whose replicas hold weights in parts (ZeRO); give it another")
+    if plan.schedule.offload:
+        raise InputError(f"{to} takes no plan whose weights are updated by CPUs (offload); give it another")
     return OF_MODULES[to](ModuleKeys.of(problem, plan, model))

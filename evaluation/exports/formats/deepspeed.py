@@ -60,9 +60,12 @@ def _config(degrees: PlanDegrees) -> dict[str, object]:
         said["train_batch_size"] = degrees.samples
         said["train_micro_batch_size_per_gpu"] = degrees.samples_at_once
     said["gradient_accumulation_steps"] = degrees.micro_batches
-    said["zero_optimization"] = {"stage": degrees.zero}
+    zero: dict[str, object] = {"stage": max(degrees.zero, int(degrees.offload))}  # which is offloaded from 1 on
     if degrees.zero and degrees.groups > 1:
-        said["zero_optimization"] = {"stage": degrees.zero, "mics_shard_size": degrees.shard_group}
+        zero["mics_shard_size"] = degrees.shard_group
+    if degrees.offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    said["zero_optimization"] = zero
     if degrees.tp > 1:
         said["tensor_parallel"] = {"autotp_size": degrees.tp}
     return said

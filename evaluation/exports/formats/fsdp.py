@@ -40,7 +40,16 @@ def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     wrapped = [name[each] for each in sharded_blocks(run.problem.graph, model)]
     on = "cpu" if all(run.problem.cluster.devices[each].kind == "cpu" for each in run.plan.devices[0]) else "cuda"
     text = "\n".join(_lines(run.degrees, on, wrapped, [name[each] for each in again]))
-    return Written(text, run.problem, run.plan, (*run.notes, *run.degrees.unsaid))
+    return Written(text, run.problem, run.plan, (*run.notes, *run.degrees.unsaid, *offloading(run.degrees)))
+
+
+def offloading(degrees: PlanDegrees) -> Iterator[str]:
+    """What of offloaded updates FSDP2 does otherwise than is simulated."""
+    if degrees.offload:
+        yield (
+            "FSDP2 offloads weights and gradients, too: it sends weights to the device whenever they are gathered, and "
+            "gradients from it for each micro-batch; the simulated plan sends both once in a step."
+        )
 
 
 def _order(planned: Order, ranks: int, stages: int) -> Order:
@@ -65,7 +74,7 @@ def _check(run: PlanAsRun) -> None:
 
 def _lines(degrees: PlanDegrees, on: str, wrapped: Sequence[str], checkpointed: Sequence[str]) -> Iterator[str]:
     yield "from torch.distributed.device_mesh import init_device_mesh"
-    yield "from torch.distributed.fsdp import fully_shard"
+    yield f"from torch.distributed.fsdp import {'CPUOffloadPolicy, ' * degrees.offload}fully_shard"
     if checkpointed:
         yield _CHECKPOINT
     yield ""
@@ -78,8 +87,9 @@ def _lines(degrees: PlanDegrees, on: str, wrapped: Sequence[str], checkpointed: 
         yield f"for name in {json.dumps(checkpointed)}:"
         yield "    model.set_submodule(name, checkpoint_wrapper(model.get_submodule(name)))"
     yield f"for name in {json.dumps(wrapped)}:"
-    yield f"    fully_shard(model.get_submodule(name), mesh=mesh, reshard_after_forward={degrees.zero == 3})"
-    yield "fully_shard(model, mesh=mesh, reshard_after_forward=False)"
+    policy = ", offload_policy=CPUOffloadPolicy()" * degrees.offload
+    yield f"    fully_shard(model.get_submodule(name), mesh=mesh, reshard_after_forward={degrees.zero == 3}{policy})"
+    yield f"fully_shard(model, mesh=mesh, reshard_after_forward=False{policy})"
     if degrees.micro_batches > 1:
         yield from _of_micro_batches(degrees)
 

@@ -20,6 +20,7 @@ from evaluation.exports.degrees import PlanDegrees
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
 FSDP = {2: "optim_grads", 3: "optim_grads_params"}  # by the stage of ZeRO; of 1 it is the distributed optimizer
@@ -28,7 +29,8 @@ FSDP = {2: "optim_grads", 3: "optim_grads_params"}  # by the stage of ZeRO; of 1
 def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     """A line for each flag, in an array of the shell: `torchrun ... pretrain_gpt.py "${PARALLEL_ARGS[@]}" ...`.
 
-    Raises InputError for stages that do not go to one device after the other, over and over again.
+    Raises InputError for stages that do not go to one device after the other, over and over again, and for offloaded
+    updates of weights that replicas hold in parts.
     """
     run = PlanAsRun.of(problem, plan, "megatron")
     row, degrees = LayerRow.of(ModuleKeys.of(run.problem, run.plan, model), "megatron", equal=True), run.degrees
@@ -64,7 +66,15 @@ def _batch(degrees: PlanDegrees) -> Iterator[str]:
 
 
 def _zero(degrees: PlanDegrees) -> Iterator[str]:
-    if degrees.zero:
+    if degrees.offload:
+        if degrees.zero in FSDP:
+            raise InputError(
+                f"megatron offloads the state of its distributed optimizer, and this plan has zero={degrees.zero}; "
+                "give one with zero=1, or use `to='deepspeed'`"
+            )
+        yield "--optimizer-cpu-offload"
+        yield "--use-precision-aware-optimizer"
+    if degrees.zero or degrees.offload:
         yield "--use-distributed-optimizer"
         if degrees.groups > 1:
             yield f"--num-distributed-optimizer-instances {degrees.groups}"

@@ -26,6 +26,7 @@ def write(problem: Problem, plan: Plan) -> Written:
             "schedule_csv takes no plan whose replicas have unequal shares of the batch, which torchtitan divides "
             "equally; give it another"
         )
-    whole = replace(plan, schedule=replace(plan.schedule, zero=0, shard_group=0))  # which passes are the same
+    schedule = replace(plan.schedule, zero=0, shard_group=0, offload=False)  # which passes are the same
+    whole = replace(plan, schedule=schedule)
     rows = schedule_rows(problem, whole).rows()
     return Written("\n".join(map(",".join, rows)), problem, plan)

@@ -18,6 +18,7 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY
 from evaluation.exports.as_run import Order, PlanAsRun, one_forward_one_backward
 from evaluation.exports.degrees import PlanDegrees
+from evaluation.exports.formats import fsdp
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import LayerRow
 from evaluation.exports.written import Written
@@ -47,7 +48,7 @@ def write(problem: Problem, plan: Plan, model: nn.Module) -> Written:
     if degrees.tp > 1:
         set_to["parallelism.enable_sequence_parallel"] = degrees.sequence
     notes = (*run.notes, *degrees.unsaid)
-    notes = (*notes, *_gathering(degrees, shape))
+    notes = (*notes, *_gathering(degrees, shape), *fsdp.offloading(degrees))
     if degrees.cp > 1:
         set_to["parallelism.context_parallel_degree"] = degrees.cp
         set_to["parallelism.context_parallel_load_balancer"] = None
@@ -85,12 +86,19 @@ def _sharding(degrees: PlanDegrees) -> dict[str, object]:
             "torchtitan holds weights in parts together with optimizer state, and this plan has zero=1; give one with "
             "zero=2 or 3, or use `to='megatron'` or deepspeed"
         )
+    if degrees.offload and not degrees.zero:
+        raise InputError(
+            "torchtitan offloads what it holds in parts, and this plan has zero=0; give one on several devices with "
+            "zero=2 or 3, or use `to='deepspeed'`"
+        )
     found: dict[str, object] = {
         "parallelism.data_parallel_replicate_degree": degrees.groups if degrees.zero else degrees.dp,
         "parallelism.data_parallel_shard_degree": degrees.shard_group if degrees.zero else 1,
     }
     if degrees.zero:
         found["parallelism.fsdp_reshard_after_forward"] = "always" if degrees.zero == 3 else "never"
+    if degrees.offload:
+        found["training.enable_cpu_offload"] = True
     return found
 
 

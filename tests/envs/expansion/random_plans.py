@@ -130,7 +130,7 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     graph, stages = draw(step_graphs(most_stages=4))
     devices = draw(st.integers(1, most_devices))
     seconds = np.repeat(graph.flops[:, None], devices, axis=1) * draw(st.sampled_from((1.0, 2.0)))
-    problem = Problem(graph, draw(clusters(devices)), "sgd", op_seconds=seconds)
+    cluster = draw(clusters(devices))
     on = draw(on_ranks(max(stages) + 1, devices) | on_any(max(stages) + 1, devices))
     micro_batches = draw(st.integers(1, 3))
     divides = all(micro_batches % len(several) == 0 for several in on)
@@ -151,8 +151,16 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     zeros: list[Zero] = [0, 1, 2, 3] if order != AS_READY or micro_batches == 1 else [0, 1, 2]
     zero = draw(st.sampled_from(zeros)) if may_shard else 0
     groups = [group for group in (2, 3) if zero and all(len(several) in (1, group, 2 * group) for several in on)]
+    offload = draw(st.booleans()) and may_shard and graph.is_training and (zero > 0 or max(map(len, on)) == 1)
+    if offload:  # to some of the devices, which then update their own weights
+        cpus = draw(st.sets(st.integers(0, devices - 1), min_size=1))
+        kinds = ["cpu" if number in cpus else "gpu" for number in range(devices)]
+        each = zip(cluster.devices, kinds, strict=True)
+        cluster = replace(cluster, devices=tuple(replace(device, kind=kind) for device, kind in each))
+    optimizer = draw(st.sampled_from(("sgd", "adam"))) if offload else "sgd"
+    problem = Problem(graph, cluster, optimizer, op_seconds=seconds)
     schedule = Schedule(
-        micro_batches=micro_batches, stages=stages, order=order, update=update, zero=zero,
+        micro_batches=micro_batches, stages=stages, order=order, update=update, zero=zero, offload=offload,
         shard_group=draw(st.sampled_from([0, *groups])),
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)))))), recompute_at=when,
         sharing=sharing, shares=tuple(shares[several] for several in on) if sharing == "split" else (),
@@ -243,7 +251,9 @@ def run_somehow(draw: st.DrawFn) -> tuple[Problem, Plan]:
     if plan.is_placement:
         return problem, plan
     runtime, count = draw(st.sampled_from(list(RUNTIMES.values()))), len(problem.cluster)
-    if draw(st.booleans()):
+    if problem.cluster.is_cpu.any():
+        runtime = replace(runtime, host=None)
+    elif draw(st.booleans()):
         runtime = replace(runtime, host=draw(st.none() | hosts(exact=False)))
     slower = draw(st.lists(st.sampled_from((1.0, 2.0, 3.0)), min_size=count, max_size=count))
     assert problem.op_seconds is not None

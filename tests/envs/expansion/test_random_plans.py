@@ -54,7 +54,12 @@ def test_the_work_of_copies_adds_up(case: tuple[Problem, Plan]) -> None:
         again = np.flatnonzero((expansion.origin == op) & (expansion.role == Role.RECOMPUTED))
         devices = sorted(expansion.placement[copies].tolist())
         once = graph.phase[op] >= Phase.UPDATE
-        assert devices == sorted([*plan.devices[op]] * (len(copies) // len(plan.devices[op])))
+        on = (
+            [layout.updated_on[each] for each in plan.devices[op]]
+            if graph.phase[op] == Phase.UPDATE
+            else plan.devices[op]
+        )
+        assert devices == sorted([*on] * (len(copies) // len(plan.devices[op])))
         holders = len(copies) if plan.schedule.zero else 1  # of the weights that each replica, or group, updates
         times = len(copies) // min(plan.schedule.shard_group or holders, holders) if once else 1
         seconds = expansion.problem.op_seconds[copies, expansion.placement[copies]].sum()
