@@ -63,7 +63,8 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
         )
     if schedule.offload:
         raise InputError(
-            "the schedule has CPUs update the weights of other devices (offload), which is not run; leave it out"
+            "CPUs update the weights of other devices (offload), which is run of one stage on several devices alone; "
+            "leave it out"
         )
     if schedule.zero > 1:
         raise InputError(

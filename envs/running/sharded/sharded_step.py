@@ -7,7 +7,8 @@
 
 Of each a device holds its part of optimizer states, too; PyTorch's parts are of the first dimension of each weight.
 Weights are gathered when they are first read in a step, in place of after their update. With a `shard_group` the mesh
-has two dimensions, and parts of gradients are added up over the groups with the last micro-batch.
+has two dimensions, and parts of gradients are added up over the groups with the last micro-batch. With `offload` parts
+of weights and gradients are on the CPU, too, and each process updates its own there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
@@ -45,10 +46,6 @@ def check_sharded(problem: Problem, plan: Plan) -> tuple[int, ...]:
     plan.check(problem)
     assert is_sharded(problem, plan), "another way runs it"
     devices = Layout(problem, plan).stage_devices[0]
-    if plan.schedule.offload:
-        raise InputError(
-            "the schedule has CPUs update the weights of other devices (offload), which is not run; leave it out"
-        )
     if plan.schedule.recompute and plan.schedule.recompute_at != "block":
         raise InputError(
             "the schedule computes whole stages again, and replicas that hold weights in parts (ZeRO) do so block by "
@@ -91,7 +88,9 @@ class ShardedStep(ReplicatedStep):
         return "weights of others"
 
     def _records_of(self, expansion: Expansion, rank: int) -> PassRecords:
-        one = replace(expansion, stage=np.minimum(expansion.stage, 0))  # all are run as one
+        layout, placement = Layout(expansion.given, expansion.plan), expansion.placement.copy()
+        placement[: len(layout.origin)] = layout.replica_device  # whose processes run offloaded updates
+        one = replace(expansion, stage=np.minimum(expansion.stage, 0), placement=placement)  # all are run as one
         return PassRecords(one, rank)
 
     def _wrapped(self, module: nn.Module, plan: Plan) -> nn.Module:
@@ -99,9 +98,12 @@ class ShardedStep(ReplicatedStep):
         blocks = sharded_blocks(self._problem.graph, module)
         for each in checkpointed_modules(self._problem, plan, module):
             each.forward = partial(checkpoint, each.forward, use_reentrant=False)
+        where = OffloadPolicy()
+        if plan.schedule.offload:
+            where = CPUOffloadPolicy(pin_memory=self._device.type != "cpu")
         for block in blocks:
-            fully_shard(block, mesh=self._mesh, reshard_after_forward=self._zero == 3)
-        fully_shard(module, mesh=self._mesh, reshard_after_forward=False)
+            fully_shard(block, mesh=self._mesh, reshard_after_forward=self._zero == 3, offload_policy=where)
+        fully_shard(module, mesh=self._mesh, reshard_after_forward=False, offload_policy=where)
         return module
 
     @contextmanager
@@ -115,17 +117,17 @@ class ShardedStep(ReplicatedStep):
 
     def weights(self) -> Mapping[str, Tensor]:
         """All that have a gradient, by name, whole; to be called by all processes, as what follows."""
-        return _whole({name: weight for name, weight in self._own().named_parameters() if weight.grad is not None})
+        return self._whole({name: weight for name, weight in self._own().named_parameters() if weight.grad is not None})
 
     def gradients(self) -> Mapping[str, Tensor]:
         """Their gradients in the latest step, added up."""
         weights = self._own().named_parameters()
-        return _whole({name: weight.grad for name, weight in weights if weight.grad is not None})
+        return self._whole({name: weight.grad for name, weight in weights if weight.grad is not None})
 
     def _own(self) -> nn.Module:
         return self._module if self._replica >= 0 else nn.Module()
 
-
-def _whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    with torch.no_grad():
-        return {name: each.full_tensor() for name, each in tensors.items() if isinstance(each, DTensor)}
+    def _whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        with torch.no_grad():
+            here = {name: each.to(self._device) for name, each in tensors.items()}  # of offloaded parts
+            return {name: each.full_tensor() for name, each in here.items() if isinstance(each, DTensor)}

@@ -81,6 +81,7 @@ class Case:
     frozen: int = 0  # first layers
     zero: Zero = 0
     shard_group: int = 0
+    offload: bool = False  # to device 0, which is a CPU then
     devices: tuple[int, ...] = ()  # in the order of ranks, replica by replica; 0, 1, 2, ... unless given
 
     @property
@@ -95,7 +96,10 @@ class Case:
         return program
 
     def problem(self, program: CapturedProgram) -> Problem:
-        return Problem(freeze_layers(program.step, self.frozen), load_cluster(f"p100x{PROCESSES}"))
+        return Problem(
+            freeze_layers(program.step, self.frozen),
+            load_cluster(f"cpu_gpu:gpus={PROCESSES - 1}" if self.offload else f"p100x{PROCESSES}"),
+        )
 
     def plan(self, problem: Problem) -> Plan:
         """As many units in each stage, in the order of their first ops."""
@@ -105,7 +109,7 @@ class Case:
         of_rank = [tuple(numbers[rank * self.replicas :][: self.replicas]) for rank in range(len(self.ranks))]
         schedule = Schedule(
             self.micro_batches, tuple(stage), self.order, self.recompute, "block" if self.zero else "late",
-            shares=self.shares, zero=self.zero, shard_group=self.shard_group,
+            shares=self.shares, zero=self.zero, shard_group=self.shard_group, offload=self.offload,
         )  # fmt: skip
         return Plan(tuple(of_rank[rank_of[number]] for number in stage), schedule=schedule)
 

@@ -80,6 +80,7 @@ CASES = (
         "mlp", ((0,),), micro_batches=1, replicas=4, zero=2, shard_group=2, shares=((1, 3, 2, 2),), devices=(3, 1, 0, 2)
     ),
     Case("experts", ((0,),), "early_backward_a", 2, 4, zero=3, shard_group=2),
+    Case("gpt", ((0,),), "early_backward_a", 2, 2, zero=3, offload=True, devices=(2, 1)),
     Case("bert", interleaved(3)),  # a stage that makes a mask alone
     Case("experts", interleaved(2), "interleaved_zero_bubble", recompute=(0, 2)),
     Case("experts", TWO, "early_backward_b", devices=(1, 0), micro_batches=2),
