@@ -27,7 +27,6 @@ from envs.pipelines.shares_by_speed import PARTS
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule, Shares, Zero
-from envs.simulation.held_memory import HeldMemory
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
@@ -37,7 +36,7 @@ from placers.contract.whole_plans import accelerators, given_shares, most_that_d
 from placers.parallel import Parallel
 from placers.pipelines.fewer_layers_again import with_fewer_layers_again
 from placers.pipelines.merit import INVALID, Merit
-from placers.pipelines.micro_batches import doubled, numbers_of
+from placers.pipelines.micro_batches import doubled, least_micro_batches, numbers_of
 from placers.pipelines.replica_shares import ReplicaCosts, are_alike, of_each
 
 
@@ -135,7 +134,7 @@ class Fsdp(Named):
         if self.micro_batches:
             return [self.micro_batches]
         possible = (1, *doubled(way.micro_batches or (1,), 1))
-        least = _least(problem, way.replicas, again=again)
+        least = least_micro_batches(problem, way.replicas) / (max(_blocks(problem), 1) if again else 1)
         return [count for count in possible if count >= least] or [possible[-1]]
 
 
@@ -215,12 +214,3 @@ def _devices_of_servers(problem: Problem, devices: tuple[int, ...]) -> int:
 def _blocks(problem: Problem) -> int:
     """How many blocks names show; 0 for none."""
     return int(named_blocks(problem.graph).max()) + 1
-
-
-def _least(problem: Problem, replicas: int, *, again: bool) -> float:
-    """Micro-batches with fewer of which what waits for the backward pass, or a block of it, would not fit alone."""
-    state = float(problem.weight_state_bytes.sum())
-    held = HeldMemory.of(problem).on_devices(np.zeros(problem.graph.num_units, np.int64))[0]
-    blocks = _blocks(problem) if again else 1
-    limit = float(problem.cluster.memory_bytes[list(accelerators(problem.cluster))].min())
-    return float(held - state) / (replicas * max(blocks, 1) * max(limit, 1.0))

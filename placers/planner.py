@@ -8,6 +8,7 @@ Black GPipe and PipeDream, these with a flush; and, if the graph says what its o
 and of tensor parallelism, and with stages that are divided inside. The best of all is the result; a note says which.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,11 +27,12 @@ from placers.pipelines.as_pipeline import proposed_by
 from placers.pipelines.budget import Spent, spending
 from placers.pipelines.contest import Contest
 from placers.pipelines.merit import INVALID
+from placers.pipelines.micro_batches import least_micro_batches
 from placers.pipelines.notes import said_of
 from placers.pipelines.planning import PipelinePlanning
-from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees, of_offload
+from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees, of_offload, takes_minutes
 from placers.pipelines.room import ROOM, check_room, said_of_room, with_room
-from placers.pipelines.size import copies_of
+from placers.pipelines.size import copies_of, is_large
 from placers.split_search import SplitSearch
 from placers.splits.undivided import why_undivided
 
@@ -160,9 +162,7 @@ class _Planning:
 
     def compare_others(self) -> None:
         """Compare plans that divide ops by their indices, or what belongs to weights."""
-        undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
-        splitting = [] if undivided else self._planner.splitting_rivals()
-        self._compare([*splitting, *(of_degrees(self._problem) if splitting else ()), *map(Rival, SHARDED)])
+        self._compare([*self._splitting(), *map(Rival, SHARDED)])
         self._compare(of_offload(self._problem, self._contest))
 
     def search_placement(self) -> None:
@@ -177,7 +177,7 @@ class _Planning:
         entries = [contest.entries.get(rival.spec) for rival in self._planner.splitting_rivals()]
         near = [each for each in entries if each is not None and each.merit <= contest.near(NEAR)]
         budget = min([int(SPLITS * self._spent.left), *(MOST_SPLITS // copies_of(each.plan) for each in near)])
-        if near and budget > FEWEST_SPLITS:
+        if near and budget > FEWEST_SPLITS and not is_large(self._problem):
             contest.compare(search.name, search, self._seed, budget)
 
     def search_pipelines(self) -> None:
@@ -200,10 +200,31 @@ class _Planning:
         if missed:
             self._notes.append(f"planner: no simulations were left to compare {', '.join(missed)}.")
 
+    def _splitting(self) -> list[Rival]:
+        """Plans that divide ops by their indices; of a large problem those that take no minutes and may fit."""
+        problem, devices = self._problem, accelerators(self._problem.cluster)
+        splitting = [] if why_undivided(problem, devices) else self._planner.splitting_rivals()
+        splitting += of_degrees(problem) if splitting else []
+        if not is_large(problem):
+            return splitting
+        least, tried = least_micro_batches(problem, len(devices)), list[Rival]()
+        for rival in splitting:
+            if least > 1:
+                why = f"all its devices together cannot hold the step's batch, but about 1/{math.ceil(least)} of it"
+            elif takes_minutes(rival):
+                why = f"{len(problem.graph):,} ops on {len(devices)} devices would take it minutes"
+            else:
+                tried.append(rival)
+                continue
+            self._contest.refused[rival.spec] = why
+        return tried
+
     def _share_of_placements(self) -> float:
         """Of the simulations, for the search for an op placement."""
         known = (entry.merit for entry in self._contest.entries.values() if entry.plan.is_placement)
-        return PLACEMENTS if min(known, default=INVALID) <= self._contest.near(MANY) else HOPELESS
+        if min(known, default=INVALID) <= self._contest.near(MANY):
+            return PLACEMENTS
+        return 0.0 if is_large(self._problem) else HOPELESS
 
     def _search_placement(self, budget: int) -> None:
         """Search for an op placement, from where this does not stop for Ctrl-C alone."""

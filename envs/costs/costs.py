@@ -90,6 +90,11 @@ def timed(problem: Problem, what: CostModel | str | None = None) -> Problem:
     return replace(problem, op_seconds=costs.op_seconds, timed_by=name, hosts=costs.hosts)
 
 
+def by_kind(op_seconds: Floats) -> Floats:
+    """(ops, 1) of (ops, devices) seconds that are one column for all devices, as of many alike; else all of them."""
+    return op_seconds[:, :1] if op_seconds.strides[1] == 0 else op_seconds
+
+
 def timing(problem: Problem) -> str:
     """What times the ops of a problem, for reports: the spec of a cost model, or that the times were given."""
     if problem.timed_by:
@@ -143,7 +148,8 @@ def _checked(problem: Problem, costs: Costs) -> Costs:
     expected = (len(problem.graph), len(problem.cluster))
     if costs.op_seconds.shape != expected:
         raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
-    is_fine = (costs.op_seconds >= 0) & (costs.op_seconds <= LONGEST)
+    seconds = by_kind(costs.op_seconds)
+    is_fine = (seconds >= 0) & (seconds <= LONGEST)
     if not is_fine.all():
         op, device = np.argwhere(~is_fine)[0]
         raise InputError(

@@ -11,6 +11,7 @@ from envs.expansion.exchanges import set_exchange_pace
 from envs.expansion.expanded import Expansion, Role, TensorSlice
 from envs.expansion.launches import collectives_of
 from envs.expansion.layout import Layout
+from envs.expansion.shares import kinds_of_devices
 from envs.expansion.written_graph import written
 from graphs.algorithms.order import compressed_rows
 from graphs.algorithms.pairs import ranges
@@ -30,7 +31,10 @@ class Divided(Protocol):
     """What ops cost that are divided by their indices, or updates of weights that replicas hold in parts."""
 
     def fill(self, origin: Ints, shard: Ints, work: Ints, amounts: Columns, op_seconds: Floats) -> None:
-        """Write what ops cost: at the positions `work`, (work,), those of shards of ops, (work,) each."""
+        """Write what ops cost: at the positions `work`, (work,), those of shards of ops, (work,) each.
+
+        Seconds, (ops, kinds), are those on the first devices.
+        """
         ...
 
     def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, WeightMemory, Ints, Ints]:
@@ -190,7 +194,8 @@ class Draft:
         given, origin, share = self.layout.problem, columns["origin"].astype(np.int64), columns["share"]
         ops, work = len(origin), np.flatnonzero(share > FREE)
         amounts = {key: np.zeros(ops) for key in _AMOUNTS}
-        op_seconds = np.zeros((ops, len(given.cluster)))
+        devices = kinds_of_devices(given)
+        op_seconds = np.zeros((ops, devices))
         size, output_share = columns["output_bytes"], columns["output_share"]
         resident = [key for key in RESIDENT if len(getattr(given.graph, key))]
         for value in np.unique(output_share[output_share > FREE]).tolist():
@@ -201,7 +206,7 @@ class Draft:
                 amounts[key][these] = getattr(part.graph, key)[origin[these]]
             for key in ("output_bytes", "sent_bytes"):
                 amounts[key][made] = getattr(part.graph, key)[origin[made]]
-            op_seconds[these] = part.op_seconds[origin[these]]
+            op_seconds[these] = part.op_seconds[origin[these], :devices]
         weights, frozen, memory = given.graph.weights, given.graph.frozen, given.weight_memory
         kept_in = given.graph.weight_precisions
         if divided is None:
@@ -212,7 +217,7 @@ class Draft:
             weights = weights[parts] * stored
             frozen = frozen[parts] if len(frozen) else frozen
             kept_in = kept_in and tuple(kept_in[part] for part in parts.tolist())
-        op_seconds[self.lengthened] += given.cluster.pass_seconds
+        op_seconds[self.lengthened] += given.cluster.pass_seconds[:devices]
         for key in ("output_bytes", "sent_bytes"):
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         for of_ops, sent, _ in self._sent:
@@ -230,6 +235,7 @@ class Draft:
         held = given.graph.held and given.graph.held.of_copies(copied, seen)
         role = columns["role"].astype(np.int64)
         graph = written(self.layout, origin, role, values, held, kept_in)
+        op_seconds = np.broadcast_to(op_seconds, (ops, len(given.cluster)))
         return graph, op_seconds, memory.of_copies(np.where(np.isin(role, (Role.WORK, Role.PARCEL)), origin, -1))
 
 

@@ -49,7 +49,7 @@ class ShardedStates:
             these = is_update & (self.layout.parts[origin] == parts)
             for key in ("flops", "bytes_accessed", "output_bytes", "sent_bytes", *RESIDENT):
                 amounts[key][work[these]] /= parts
-            op_seconds[work[these]] = self._seconds(parts)[origin[these]]
+            op_seconds[work[these]] = self._seconds(parts)[origin[these], : op_seconds.shape[1]]
 
     def _seconds(self, parts: int) -> Floats:
         """(ops, devices) seconds of one of the equal parts of each op."""

@@ -31,6 +31,14 @@ def shared(problem: Problem, share: float) -> Problem:
     return costing(problem, scaled(problem.graph, share), _but_updates(problem, share))
 
 
+@lru_cache(_KEPT)
+def kinds_of_devices(problem: Problem) -> int:
+    """How many columns the seconds of ops need: one if all devices are the same, but for their names, else one each."""
+    devices, seconds = problem.cluster.devices, costs_of(problem).op_seconds
+    is_one = all(replace(device, name=devices[0].name) == devices[0] for device in devices)
+    return 1 if is_one and (seconds == seconds[:, :1]).all() else len(devices)
+
+
 def of_batch(problem: Problem, samples: int) -> Problem:
     """The problem of a step with that many samples; op_seconds are given, and grow as those of `shared` do.
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.costs.costs import by_kind
 from envs.simulation.compiled import compiled, inlined
+from envs.simulation.topological import by_key, topological_position
 from graphs.algorithms.order import ready_first
 from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
@@ -108,7 +110,8 @@ class Blueprint(NamedTuple):
     modules: Records  # (calls of modules,) of a model that is run by a plan; none if that takes a thread no longer
     needs: Records  # (needs,)
     sources: Indices  # (ops without in-edges,)
-    op_seconds: Floats  # (ops, devices)
+    op_seconds: Floats  # (ops, kinds)
+    kind: Indices  # (devices,) of each device; one where all take the same for each op
     outputs: Records  # (outputs,)
     edges: Records  # (edges,) by producer
     follows: (
@@ -130,10 +133,10 @@ class Blueprint(NamedTuple):
         """Arrays of a problem; `priority` is (ops,), or empty for first come, first served."""
         graph, cluster = problem.graph, problem.cluster
         rank = np.where(graph.control, 2, graph.has_message)  # of the out-edges of an op; a message is no control edge
-        starts, order = _by_key(3 * graph.edges[:, 0] + rank, 3 * len(graph))
+        starts, order = by_key(3 * graph.edges[:, 0] + rank, 3 * len(graph))
         consumer = graph.edges[order, 1]
         data = np.flatnonzero(~graph.control[order])
-        in_start, of_consumers = _by_key(consumer[data], len(graph))
+        in_start, of_consumers = by_key(consumer[data], len(graph))
         ops = np.zeros(len(graph), OP)
         streams = problem.runtime.streams
         ops["priority"] = priority if len(priority) and not streams else 0.0
@@ -170,7 +173,7 @@ class Blueprint(NamedTuple):
         held = graph.held_tensors
         kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
         kept_bytes = _kept_bytes(problem)
-        use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
+        use_start, uses = by_key(kept[:, 1], len(kept_bytes))
         host, calls = problem.issuer, _seen_calls(problem)
         issue = _issue(problem, priority, calls)
         in_order = host is not None and (host.per_device or host.in_order)
@@ -181,11 +184,19 @@ class Blueprint(NamedTuple):
             host is not None and host.per_device and host.waits, 0.0 if host is None else host.fetch, streams,
             problem.runtime.graphs, bool((servers["per_message"] + servers["per_byte"]).any()) and not streams,
             ops, issue, *_modules(problem, calls, op_seconds), np.flatnonzero(ops["inputs"] == 0).astype(np.uint32),
-            np.array(op_seconds, order="C"), outputs, edges, follows, inputs, carriers, carrier_start, links,
+            *_by_kind(op_seconds), outputs, edges, follows, inputs, carriers, carrier_start, links,
             servers, free if has_free else NONE, len(servers) - sides if sides else NONE,
             use_start, kept[uses, 0].astype(np.uint32),
             kept_bytes,
         )  # fmt: skip
+
+
+def _by_kind(op_seconds: Floats) -> tuple[Floats, Indices]:
+    """(ops, kinds) seconds, and (devices,) the kind of each, of (ops, devices) seconds."""
+    seconds = by_kind(op_seconds)
+    return np.array(seconds, order="C"), np.minimum(np.arange(op_seconds.shape[1]), seconds.shape[1] - 1).astype(
+        np.uint32
+    )
 
 
 def _kept_bytes(problem: Problem) -> Floats:
@@ -218,7 +229,7 @@ def _carriers(problem: Problem, order: Ints) -> tuple[Records, Indices]:
     graph = problem.graph
     data, position = np.flatnonzero(~graph.control), np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
-    start, by_output = _by_key(_outputs(problem)[data], len(graph.moved_bytes))
+    start, by_output = by_key(_outputs(problem)[data], len(graph.moved_bytes))
     carriers = np.zeros(len(data), CARRIER)
     carriers["edge"] = position[data[by_output]]
     carriers["producer"] = graph.edges[data[by_output], 0]
@@ -239,7 +250,7 @@ def _issue(problem: Problem, priority: Floats, calls: ModuleCalls | None) -> Rec
     priority = priority if len(priority) else np.zeros(len(graph))
     issue = np.zeros(0 if host is None else len(graph), ISSUE)
     if host is not None:
-        issue["position"] = position = graph.topological_position
+        issue["position"] = position = topological_position(graph.edges, len(graph))
         node = np.arange(len(graph))
         issue["turn"] = np.minimum(graph.phase, Phase.UPDATE)
         if problem.runtime.streams:
@@ -320,23 +331,6 @@ def _of_streams(edges: Ints, rank: Ints, node: Ints) -> tuple[Ints, Ints]:
     first, begins = np.empty(len(node), np.int64), np.append(True, np.diff(node[order]) != 0)
     first[node[order[begins]]] = order[begins]
     return order, first[node]
-
-
-def _by_key(key: Ints, count: int) -> tuple[Indices, Ints]:
-    """(count + 1,) where each key, 0 <= key < count, begins once they are sorted, and (keys,) their stable order."""
-    starts = np.zeros(count + 1, np.uint32)
-    np.cumsum(np.bincount(key, minlength=count), out=starts[1:])
-    order = np.empty(len(key), np.int64)
-    _sort(np.array(key, np.int64), starts[:-1].astype(np.int64), order)  # a copy: the key may be read-only
-    return starts, order
-
-
-@compiled
-def _sort(key: Ints, position: Ints, order: Ints) -> None:
-    """Write the positions of the keys, in their order; `position`, where each key begins, is used up."""
-    for index in range(len(key)):
-        order[position[key[index]]] = index
-        position[key[index]] += 1
 
 
 @compiled

@@ -65,7 +65,7 @@ def make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: floa
     """A task that waits for nothing any more is queued, or lets a device look at its stream."""
     resource = run.resources[where]
     run.tasks[index].ready = now
-    if blueprint.streams and where < blueprint.op_seconds.shape[1]:
+    if blueprint.streams and where < len(blueprint.kind):
         if resource.running == IDLE:
             make_due(run, where)
         return

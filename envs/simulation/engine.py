@@ -70,7 +70,7 @@ def time_placements(
 @inlined
 def _begin(blueprint: Blueprint, placement: Indices, run: Run) -> int:
     """Reset the state; queue the ops that wait for nothing. Returns the stack of those that have already ended."""
-    ops, devices = blueprint.op_seconds.shape
+    ops, devices = len(blueprint.ops), len(blueprint.kind)
     run.counters[TASKS] = ops
     run.counters[STARTING] = run.counters[ENDED] = 0
     ended = int(np.int64(NONE))  # no literal, as in `_run_all`
@@ -85,7 +85,7 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run) -> int:
     for op in range(ops):
         task = run.tasks[op]
         task.destination = placement[blueprint.ops[op].unit]
-        task.seconds = blueprint.op_seconds[op, task.destination]
+        task.seconds = blueprint.op_seconds[op, blueprint.kind[task.destination]]
         task.waiting = blueprint.ops[op].inputs
         task.priority = blueprint.ops[op].priority
         task.ready = 0.0
@@ -112,7 +112,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int) -> float:
     """Run all tasks; returns the end of the last op, in seconds, or infinity if the run was given up."""
     now, end = 0.0, 0.0
     head = tail = int(np.int64(0))  # with literals, numba would compile twice each function that gets them
-    devices = blueprint.op_seconds.shape[1]
+    devices = len(blueprint.kind)
     while True:
         while ended != NONE:
             end, op = now, ended

@@ -112,7 +112,7 @@ class Run(NamedTuple):
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
         """Buffers for any placement."""
-        ops, devices = blueprint.op_seconds.shape
+        ops, devices = len(blueprint.ops), len(blueprint.kind)
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources, launched = len(blueprint.servers), len(blueprint.issue)

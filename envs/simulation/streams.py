@@ -55,7 +55,7 @@ def start_in_streams(blueprint: Blueprint, run: Run, now: float, head: int, tail
 @inlined
 def is_stream(blueprint: Blueprint, where: Index) -> bool:
     """Whether a resource is a device, or a stream of copies: not a channel."""
-    return bool(where < blueprint.op_seconds.shape[1] or where >= blueprint.side)
+    return bool(where < len(blueprint.kind) or where >= blueprint.side)
 
 
 @subroutine

@@ -13,7 +13,7 @@ from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.pipelines.budget import Spent
 from placers.pipelines.merit import INVALID, Merit
-from placers.pipelines.size import copies_of, is_too_large
+from placers.pipelines.size import copies_of, is_large, is_too_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,11 @@ class Contest:
     def left(self) -> int:
         """Simulations that may still be made."""
         return self._spent.left
+
+    @property
+    def is_large(self) -> bool:
+        """Whether few plans should be tried, as each takes seconds to simulate."""
+        return is_large(self._problem)
 
     def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Contestant | None:
         """Simulate a plan, unless that was done before; None if no simulations are left.

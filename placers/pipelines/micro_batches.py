@@ -4,6 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+import numpy as np
+
+from envs.simulation.held_memory import HeldMemory
+from graphs.problem import Problem
+from placers.contract.whole_plans import accelerators
+
 FEW_MICRO_BATCHES = 64  # that are tried at first, and all where it is not known how many samples a step has; ours
 
 
@@ -28,3 +34,11 @@ def doubled(numbers: Sequence[int], above: int) -> Iterator[int]:
         twice = [count for count in numbers if above < count <= 2 * above]
         above = max(twice) if twice else min(count for count in numbers if count > above)
         yield above
+
+
+def least_micro_batches(problem: Problem, parts: int) -> float:
+    """Micro-batches with fewer of which what waits for the backward pass would not fit alone, divided into `parts`."""
+    state = float(problem.weight_state_bytes.sum())
+    held = HeldMemory.of(problem).on_devices(np.zeros(problem.graph.num_units, np.int64))[0]
+    limit = float(problem.cluster.memory_bytes[list(accelerators(problem.cluster))].min())
+    return float(held - state) / (parts * max(limit, 1.0))

@@ -16,9 +16,10 @@ from placers.pipelines.budget import Spent
 from placers.pipelines.contest import Contestant
 from placers.pipelines.merit import INVALID, Merit
 from placers.pipelines.micro_batches import FEW_MICRO_BATCHES
-from placers.pipelines.size import is_too_large
+from placers.pipelines.size import is_large, is_too_large
 
 MOST_COPIES = 1_400_000  # of stages of very many micro-batches, that are simulated in all at this grain; ours
+MOST_OF_LARGE = 200_000  # of those of large problems, whatever the micro-batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +71,12 @@ class PipelineEvaluator:
         return found.peak_bytes
 
     def affordable(self, pipeline: LayerPipeline) -> int:
-        """How many pipelines like this may be simulated in all: fewer than is asked for of very many micro-batches."""
-        if pipeline.micro_batches <= FEW_MICRO_BATCHES:
+        """How many pipelines like this may be simulated in all: fewer than is asked for of very many copies."""
+        of_large = is_large(self.grain.problem)
+        if pipeline.micro_batches <= FEW_MICRO_BATCHES and not of_large:
             return self.spent.left
-        return MOST_COPIES // (pipeline.micro_batches * sum(len(stage.devices) for stage in pipeline.stages))
+        most = MOST_OF_LARGE if of_large else MOST_COPIES
+        return most // (pipeline.micro_batches * sum(len(stage.devices) for stage in pipeline.stages))
 
     def memory_ratio(self, pipeline: LayerPipeline, entry: Contestant) -> float:
         """What the fullest device needs op by op, of a pipeline that has been simulated, over what it needs here."""

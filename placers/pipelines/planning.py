@@ -35,7 +35,7 @@ from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import IN_LESS_MEMORY, IN_MORE_MEMORY, V_SHAPED, Proposer
 from placers.pipelines.refinement import finer, refined, refined_by_stages
-from placers.pipelines.size import copies_of
+from placers.pipelines.size import copies_of, is_large
 from placers.splits.stage_splits import SearchedSplits
 from placers.splits.undivided import why_undivided
 
@@ -113,6 +113,8 @@ class PipelinePlanning:
         """The best pipelines whose stages are divided, if they are near the best plan; these are then searched from."""
         grain, evaluator, spent = self.proposer.grain, self._evaluator, self._spent
         until = spent.simulations + int(DIVIDED * spent.left)
+        if is_large(self._problem):
+            return []
         divided, judged = DividedPipelines(self.proposer), list[LayerPipeline]()
         for one in divided.proposals() if grain.splits is not None else ():
             for each in (one, replace(one, recompute=tuple(range(len(one.stages))))):

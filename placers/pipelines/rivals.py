@@ -28,6 +28,7 @@ RIVALS = (  # specs; those that end in "=" take micro-batches
 SHARDED = "fsdp", "fsdp:zero=2", "fsdp:zero=1"  # compared last, as each may try several plans
 OFFLOADED = "fsdp:offload=true"  # compared after them where memory is scarce
 TRIED, LEAST_TRIED, MOST_TRIED = 1 / 10, 6, 12  # of the simulations left, and in all, that each may spend; ours
+FEW_TRIED = 2  # of large problems, but for the one that has the least
 OF_SPLITS = "tensor_parallel", "optcnn"  # those of plans that divide ops by other indices than the batch
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 
@@ -77,7 +78,8 @@ class Rival:
         if self.spec not in (*SHARDED, OFFLOADED):
             return None
         least = LEAST_TRIED if self.spec in (SHARDED[0], OFFLOADED) else 1  # those that fit most often
-        return min(max(int(TRIED * contest.left), least), MOST_TRIED)
+        most = FEW_TRIED if contest.is_large else MOST_TRIED
+        return max(min(int(TRIED * contest.left), most), least)
 
     def _with_more(self, contest: Contest, entry: Contestant, seed: int, most: int) -> None:
         if not entry.merit.lacking or most <= entry.plan.schedule.micro_batches:
@@ -104,3 +106,11 @@ def of_offload(problem: Problem, contest: Contest) -> list[Rival]:
 def of_degrees(problem: Problem) -> list[Rival]:
     """Sequence, context and expert parallelism, where a problem may have them."""
     return [Rival(spec) for kind, spec in offered_degrees(problem).items() if kind != TENSOR_PARALLEL]
+
+
+def takes_minutes(rival: Rival) -> bool:
+    """Whether the plan of a large problem takes that long to find, or to simulate next to one that is almost the same.
+
+    Sequence parallelism takes about as long as the tensor parallelism that it is a form of.
+    """
+    return rival.spec == "optcnn" or "sequence=true" in rival.spec

@@ -1,4 +1,4 @@
-"""Size: which plans are too large to be simulated op by op.
+"""Size: which plans are too large to be simulated op by op, and of which problems few are.
 
 Each copy of an op, in micro-batches and replicas, has its seconds on each device of the cluster.
 """
@@ -7,6 +7,14 @@ from envs.plans.plan import Plan
 from graphs.problem import Problem
 
 MOST_SECONDS = 64_000_000  # of copies of ops on devices: half a GB; ours
+
+
+LARGE = 200_000  # copies of ops, one on each device: a plan then takes seconds to simulate, and minutes to divide; ours
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether plans of it take so long to simulate that those are left out that can hardly be the best."""
+    return len(problem.graph) * len(problem.cluster) > LARGE
 
 
 def is_too_large(problem: Problem, copies: int) -> bool:

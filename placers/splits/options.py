@@ -159,20 +159,32 @@ class Splitting:
         return found
 
     def joint_sizes(self) -> list[int]:
-        """(variables,) how many options each has for all axes at once, which are not written out."""
-        found = list[int]()
+        """(variables,) how many options each has for all axes at once, which are not written out.
+
+        Counted once for all variables of the same operators, such as those of equal layers.
+        """
+        known, found = dict[tuple[object, ...], int](), list[int]()
         for members in self.variables:
-            counts: dict[tuple[int, ...], tuple[Option, int]] = {(): ((), 1)}
-            for _ in self.mesh:
-                longer = dict[tuple[int, ...], tuple[Option, int]]()
-                for before, count in counts.values():
-                    for name in self._names(members, before, len(before)):
-                        option = (*before, name)
-                        cuts = self._cuts(members, option)
-                        longer[cuts] = option, count + longer.get(cuts, (option, 0))[1]
-                counts = longer
-            found.append(sum(count for _, count in counts.values()))
+            first = members[0]
+            batch = NONE if first.is_layout else self.graph.ops[first.number].batch
+            alike = (first.is_layout, batch, *(member.operator for member in members))
+            if alike not in known:
+                known[alike] = self._joint_size(members)
+            found.append(known[alike])
         return found
+
+    def _joint_size(self, members: tuple[Member, ...]) -> int:
+        """How many options a variable has for all axes at once."""
+        counts: dict[tuple[int, ...], tuple[Option, int]] = {(): ((), 1)}
+        for _ in self.mesh:
+            longer = dict[tuple[int, ...], tuple[Option, int]]()
+            for before, count in counts.values():
+                for name in self._names(members, before, len(before)):
+                    option = (*before, name)
+                    cuts = self._cuts(members, option)
+                    longer[cuts] = option, count + longer.get(cuts, (option, 0))[1]
+            counts = longer
+        return sum(count for _, count in counts.values())
 
     def _next(self, members: tuple[Member, ...], before: Option, known: dict[tuple[int, ...], list[str]]) -> list[str]:
         """By what the next axis may divide, which is known after other options that divide as much."""

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.simulation.topological import topological_position
 from graphs.algorithms.order import Ints, is_acyclic, levels, ready_first, topological_order
 from graphs.algorithms.pairs import distinct_pairs
 from graphs.op_graph.paths import earliest_starts, longest_remaining
@@ -61,6 +62,7 @@ def test_nodes_come_as_soon_as_what_feeds_them_has(case: tuple[int, Edges]) -> N
     waited = {node: max((place[u] for u, v in edges if v == node), default=-1) for node in range(nodes)}
     assert order == sorted(range(nodes), key=lambda node: (level[node], waited[node], node))
     assert ready_first(array(edges), np.array([place[node] for node in range(nodes)])).tolist() == order
+    assert topological_position(array(edges), nodes).tolist() == [place[node] for node in range(nodes)]
 
 
 @given(graphs(acyclic=True), st.randoms(use_true_random=False))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from envs.expansion.draft import Columns
 from envs.expansion.shards.shards import Partition, Shards
 from envs.expansion.shards.stored_weights import StoredWeights
-from envs.expansion.shares import costing
+from envs.expansion.shares import costing, kinds_of_devices
 from graphs.notation.described import Described
 from graphs.notation.ranges import elements
 from graphs.op_graph import RESIDENT, Floats, Ints
@@ -87,10 +87,10 @@ class ShardCosts:
 
     @cached_property
     def _seconds(self) -> NDArray[np.float64]:
-        """(most shards, ops, devices)."""
+        """(most shards, ops, kinds of devices)."""
         layout, graph, share = self.partition.layout, self.partition.whole_ops.graph, self._shares
         batches = np.where(layout.is_repeated, layout.micro_batches, 1)
-        found = np.empty((len(share), len(graph), len(layout.problem.cluster)))
+        found = np.empty((len(share), len(graph), kinds_of_devices(layout.problem)))
         alike: dict[bytes, int] = {}
         for shard, of_ops in enumerate(share):
             same = alike.setdefault(of_ops.tobytes(), shard)
@@ -106,7 +106,7 @@ class ShardCosts:
             )
             seconds = costing(layout.problem, part, of_ops[FLOPS] / batches).op_seconds
             assert seconds is not None
-            found[shard] = seconds
+            found[shard] = seconds[:, : found.shape[2]]
         return found
 
 

@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of, timed
-from envs.expansion.shares import of_batch, shared
+from envs.expansion import draft
+from envs.expansion.shards import shard_costs
+from envs.expansion.shares import kinds_of_devices, of_batch, shared
+from envs.simulation.simulator import LaidOut
 from graphs.files.load import load_cluster, load_graph
+from graphs.foundation import by_name
 from graphs.op_graph import Phase
 from graphs.op_graph.batch_law import COSTS, BatchLaw
 from graphs.problem import Problem
@@ -93,3 +97,21 @@ def test_measured_times_of_another_batch_are_in_proportion_but_for_updates() -> 
     found = costs_of(of_batch(problem, 24)).op_seconds[:, 0]
     assert found.tolist() == [0, 3, 6, 9, 12, 15, 6, 7, 8]
     assert of_batch(problem, 8) is problem
+
+
+@pytest.mark.parametrize("spec", ["fsdp", "tensor_parallel", "gpipe:micro_batches=4"])
+def test_devices_that_are_alike_share_their_seconds_and_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    problem = captured()
+    assert kinds_of_devices(problem) == 1
+    assert kinds_of_devices(replace(problem, op_seconds=costs_of(problem).op_seconds * [1.0, 2.0])) == 2
+    plan = by_name.build("placers", spec).place(problem).plan
+    shared_seconds = LaidOut.of(problem, plan)
+    for module in (draft, shard_costs):
+        monkeypatch.setattr(module, "kinds_of_devices", lambda problem: len(problem.cluster))
+    own = LaidOut.of(problem, plan)
+    assert np.array_equal(costs_of(shared_seconds.problem).op_seconds, costs_of(own.problem).op_seconds)
+    outcomes = [laid.simulator().run(laid.placement) for laid in (shared_seconds, own)]
+    assert outcomes[0].step_seconds == outcomes[1].step_seconds
+    assert outcomes[0].peak_bytes.tolist() == outcomes[1].peak_bytes.tolist()

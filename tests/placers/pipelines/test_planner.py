@@ -23,6 +23,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
+from placers.pipelines import size
 from placers.pipelines.budget import spending
 from placers.pipelines.contest import Contest
 from placers.pipelines.cuts import ALL, NEEDED
@@ -200,6 +201,23 @@ def test_plans_that_divide_ops_are_compared_and_searched_from() -> None:
         assert rival.spec in compared
         assert least <= simulate(problem, rival.placer().place(problem).plan).step_seconds * (1 + 1e-9)
     assert "optcnn" not in " ".join(replace(QUICK, split=False).place(problem, budget=20).notes)
+
+
+@pytest.mark.parametrize(("memory", "why"), [(4e10, "would take it minutes"), (2e5, "cannot hold the step's batch")])
+def test_of_a_large_problem_plans_are_left_out_that_take_long_to_divide_or_cannot_fit(
+    monkeypatch: pytest.MonkeyPatch, memory: float, why: str
+) -> None:
+    monkeypatch.setattr(size, "LARGE", 1)
+    model = "transformer:layers=2,width=64,heads=4,sequence=64,batch=4,vocabulary=128"
+    problem = Problem(load_graph(model, with_law=True), load_cluster("p100x2"), "sgd")
+    problem = replace(problem, cluster=problem.cluster.with_each_device(memory_bytes=memory))
+    result = QUICK.place(problem, budget=40)
+    refused = [note for note in result.notes if "no plan of optcnn" in note]
+    assert len(refused) == 1
+    assert why in refused[0]
+    assert ("tensor_parallel" in " ".join(result.notes[:2])) == (memory > 1e9)
+    for who, least in worth(problem, QUICK):
+        assert simulate(problem, result.plan).step_seconds <= least * (1 + 1e-9), who
 
 
 @pytest.mark.parametrize(
