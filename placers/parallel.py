@@ -156,6 +156,9 @@ class Parallel(Named):
         plan = Plan(tuple(of_rank[rank[stage]] for stage in stages), PROGRAM, schedule, split, mesh)
         if self._given.counts if self.stages else len(rank) > 1:
             notes = (*torn_blocks(graph, "parallel", stages), *notes)
+        if not self.dp and width * self.pp < len(devices):  # as shares have it
+            used = f"parallel: {width * self.pp} of {len(devices)} devices, as shares={self.shares} are of {replicas}"
+            notes = (*notes, f"{used} replicas; give each device a share to use all.")
         return PlacerResult(plan, self.name, seed, notes=notes)
 
     @cached_property

@@ -229,11 +229,13 @@ class SimulatedPlan(Shown):
 
     def _shown(self) -> RenderableType:
         value = self.record.objective_value
-        said = [] if value is None else [f"Its {self.record.objective} is {worth(self.record.objective, value)}."]
-        said += [] if self.robustness is None else [robustness_sentence(self.robustness)]
+        name, said = self.record.objective, [] if self.robustness is None else [robustness_sentence(self.robustness)]
         said += self.record.notes
-        compared = self.result.placer.partition(":")[0] == "planner"
-        table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds, compared=compared)
+        table = plan_table(
+            self.timeline, self.record.lower_bound_seconds, self.program_seconds,
+            compared=self.result.placer.partition(":")[0] == "planner",
+            objective=[] if value is None else [f"Its {name} is {worth(name, value)}."],
+        )  # fmt: skip
         return Group(table, *map(Text, said))
 
 

@@ -19,8 +19,8 @@ def memory_tables(problem: Problem, plans: Sequence[PlanMemory]) -> RenderableTy
     made = [plan for plan in plans if not plan.refused]
     tables: list[RenderableType] = [_per_device(problem, made), _fullest(problem, made)] if made else []
     refused = [Text(f"{plan.kind}: {plan.refused}", style="yellow") for plan in plans if plan.refused]
-    said = [(plan.kind, note.removeprefix(f"{plan.kind.partition(':')[0]}: ")) for plan in made for note in plan.notes]
-    notes = [Text(f"{kind}: {note}") for kind, note in said]
+    said = [(plan, note.removeprefix(f"{plan.placer.partition(':')[0]}: ")) for plan in made for note in plan.notes]
+    notes = [Text(f"{plan.kind}: {note}") for plan, note in said]
     return Group(*tables, *refused, *notes)
 
 

@@ -32,13 +32,14 @@ MOST_DEVICES = 8  # that a summary names
 
 
 def plan_table(
-    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, compared: bool = False
-) -> RenderableType:
+    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, compared: bool = False,
+    objective: Sequence[str] = (),
+) -> RenderableType:  # fmt: skip
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
     And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
     Of a plan that has a split also by what that divides ops. Of an op placement also what it is worth next to plans of
-    other kinds, unless it was `compared` with them.
+    other kinds, unless it was `compared` with them. First is a sentence on the `objective`, if that is not the step.
     """
     problem, summary = timeline.problem, StepSummary.of(timeline)
     heads = numbers("used / limit", state(problem), "activations at peak")
@@ -52,7 +53,9 @@ def plan_table(
     expansion, spent = timeline.expansion, _spent_table(*time_rows(summary.time))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
     said[1:1] = [summary.over_alone, *beside_placement(timeline, compared=compared)]
-    return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
+    return Group(
+        devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, (*objective, *said))
+    )
 
 
 def plan_lines(timeline: Timeline, placer: str) -> str:

@@ -32,9 +32,12 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
         yield f"{placer}: {only}: {readable_seconds(best.merit.value)}{of}."
     if others:
         yield f"{placer}: compared with {', '.join(map(_worth, others))}."
+    by_reason: dict[str, list[str]] = {}
     for who, why in contest.refused.items():
         if who not in contest.entries:
-            yield f"{placer}: no plan of {who}: {why}."
+            by_reason.setdefault(why, []).append(who)
+    for why, several in by_reason.items():
+        yield f"{placer}: no plan of {', '.join(several)}: {why}."
 
 
 def _worth(entry: Contestant) -> str:

@@ -132,3 +132,5 @@ def test_notes_of_placers_are_shown() -> None:
     found = MemoryNeeds.of(problem, [("expert", HumanExpert())], budget=1)
     noted = replace(found, plans=(replace(found.plans[0], notes=("a note",)),))
     assert "expert: a note" in to_text(noted)
+    named = replace(noted.plans[0], kind="by hand", placer="human_expert:devices=2", notes=("human_expert: a note",))
+    assert "by hand: a note" in to_text(replace(found, plans=(named,)))

@@ -121,6 +121,14 @@ def test_replicas_have_the_shares_that_are_given() -> None:
     assert of_stages.shares == ((3, 1), (3, 1))
 
 
+def test_devices_that_shares_leave_empty_are_noted() -> None:
+    problem = Pipeline(2, 3).problem(servers(4))
+    (note,) = Parallel(shares="1:3").place(problem).notes
+    assert note.startswith("parallel: 2 of 4 devices, as shares=1:3 are of 2 replicas")
+    assert not Parallel(shares="1:3", dp=2).place(problem).notes
+    assert not Parallel(shares="1:3", pp=2, micro_batches=2, order="gpipe", stages="s1").place(problem).notes
+
+
 def test_shards_follow_one_another_then_replicas_then_stages() -> None:
     plan = Parallel(dp=2, tp=2, pp=2, micro_batches=2).place(captured(TRANSFORMER, "v100_servers")).plan
     of_stage = dict(zip(plan.schedule.stages, plan.devices, strict=True))
