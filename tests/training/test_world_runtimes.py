@@ -1,15 +1,23 @@
 """Problems that are run in several ways: which is drawn, what its host takes, how much memory there is, which sizes."""
 
 from collections import Counter
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 
 from envs.costs.costs import costs_of
+from envs.orders import priorities_of
+from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from graphs.files.load import load_cluster
 from graphs.host import HOSTS
+from graphs.op_graph import Phase
 from graphs.runtime import RUNTIMES, runtime_of
+from tests.oracle.oracle import simulate
+from training.learning.like_sizes import like_sizes
+from training.learning.rollouts import PpoProblem
+from training.problems.frozen import SHARES, frozen
 from training.problems.random.random_problem import random_problem, world_problems
 from training.problems.random.settings import World
 from training.problems.runtimes import drawn_runtime
@@ -85,3 +93,45 @@ def test_one_runtime_and_several_are_one_key() -> None:
     assert ProblemSet(runtime="run").runtimes == (RUNTIMES["run"],)
     several = load_recipe("released", ["problems.runtime=[run, parallelize:host=none,defer=false, ideal]"])
     assert [each.name for each in several.problems.runtimes] == ["run", "parallelize:host=none,defer=false", "ideal"]
+
+
+@pytest.mark.parametrize("spec", ["parallelize", "run", "replay", "ideal"])
+def test_random_problems_run_as_the_rules_of_their_runtime_say(spec: str) -> None:
+    """In plain Python: when ops start, what their devices hold, and when the host has issued them."""
+    for seed, kind in enumerate(("components", "layered", "recurrent", "attention")):
+        settings = World(units=(8, 14), devices=(2, 4), training=1.0, grouped=0.5, host=(0.1, 1.0))
+        problem = random_problem(settings, kind, np.random.default_rng(seed), runtimes=(runtime_of(spec),))
+        placement = np.random.default_rng(seed).integers(0, len(problem.cluster), len(problem.units))
+        seconds = costs_of(problem).op_seconds
+        order = priorities_of(problem, None, seconds)
+        expected = simulate(problem.as_issued, seconds.tolist(), placement[problem.graph.units].tolist(), order)
+        found = Simulator(problem).timeline(placement)
+        assert found.start == pytest.approx(expected.start, rel=1e-9)
+        assert found.step_seconds == pytest.approx(expected.step_seconds, rel=1e-9)
+        assert found.peak_bytes == pytest.approx(expected.peak_bytes, rel=1e-9)
+
+
+def test_frozen_graphs_train_their_last_weights_alone() -> None:
+    problem = random_problem(World(units=(20, 30), training=1.0), "chain", np.random.default_rng(3))
+    graph = problem.graph
+    trained = [frozen(graph, share).trained_weights.sum() for share in (0.0, *SHARES)]
+    assert trained[0] == graph.weights.sum()
+    assert all(more > less > 0 for more, less in pairwise(trained))
+    last = frozen(graph, 1.0)
+    assert (~last.frozen).sum() == 1
+    assert (last.phase == Phase.FORWARD).sum() == (graph.phase == Phase.FORWARD).sum()
+
+
+def test_batches_of_like_size_hold_all_problems_and_no_more_than_is_said() -> None:
+    settings = World(units=(8, 200), devices=(2, 8))
+    given = [
+        PpoProblem(PreparedProblem(each), id) for each in world_problems(KINDS, seed=4, count=16, settings=settings)
+    ]
+    assert like_sizes(given, 0) == [given]
+    batches = like_sizes(given, 1000)
+    assert Counter(map(id, chain.from_iterable(batches))) == Counter(map(id, given))
+    assert 1 < len(batches) < len(given)
+    for batch in batches:
+        problems = [each.prepared.problem for each in batch]
+        padded = len(batch) * max(len(p.units) for p in problems) * max(len(p.cluster) for p in problems)
+        assert padded <= 1000 or len(batch) == 1

@@ -17,6 +17,7 @@ UNEVEN = 0.4  # of the clusters without limits of memory, that get unequal ones
 LARGER = 4.0  # by which the memory of one of those is at most that of another
 ROUNDS, MOVES = 24, 24  # of the search, each from the best plan so far, and plans that are tried in each
 OPS = 400_000  # to simulate in all rounds: the search for a large graph is shorter
+TINY = 1e-30  # of what nothing takes any memory
 EVENNESS = 12  # exponent in a sum over the devices: nearly the fullest alone, but of several full ones each counts
 
 
@@ -49,7 +50,7 @@ def least_fullness(problem: Problem, capacity: Floats, rng: np.random.Generator)
     for _ in range(1 + rounds):
         fullness = simulator.run_batch(plans).peak_bytes / capacity
         fullness = np.concatenate([least[None], fullness])
-        scale = fullness[1:].max()
+        scale = max(fullness[1:].max(), TINY)
         found = int(((fullness / scale) ** EVENNESS).sum(axis=1).argmin())
         if found:
             best, least = plans[found - 1], fullness[found]
