@@ -43,6 +43,7 @@ class Frame:
     problems: tuple[str, ...]
     seconds: Mapping[Hashable, Mapping[int, Floats]]  # placer -> seed -> (problems,)
     best_of: Mapping[Hashable, Sequence[Hashable]] = field(default_factory=dict)
+    spent: Mapping[Hashable, Sequence[float]] = field(default_factory=dict)  # seconds of the processor, of each plan
 
     @classmethod
     def of(
@@ -55,11 +56,14 @@ class Frame:
         columns = tuple(dict.fromkeys(record.problem for _, record in given))
         index = {problem: column for column, problem in enumerate(columns)}
         seconds: dict[Hashable, dict[int, Floats]] = {}
+        spent: dict[Hashable, list[float]] = defaultdict(list)
         for who, record in given:
             row = seconds.setdefault(who, {}).setdefault(record.seed, np.full(len(columns), np.nan))
             found = record.objective_seconds if isinstance(record, Record) and record.fits else math.inf
             row[index[record.problem]] = found
-        return cls(columns, seconds, best_of or {})
+            if isinstance(record, Record):
+                spent[who].append(record.search_seconds)
+        return cls(columns, seconds, best_of or {}, spent)
 
     @cached_property
     def means(self) -> Mapping[Hashable, Floats]:
@@ -87,6 +91,10 @@ class Frame:
     def unfit(self, who: Hashable, problems: Collection[str] | None = None) -> int:
         """On how many problems the plan of any seed does not fit."""
         return int(np.isinf(self.means[who][self._columns(problems)]).sum())
+
+    def takes(self, who: Hashable) -> float:
+        """Seconds of the processor that a placer takes, mean over plans; of the best of several, what all take."""
+        return sum(float(np.mean(self.spent[each])) for each in self.best_of.get(who, [who]) if self.spent.get(each))
 
     def apart(self, key: Callable[[str], str]) -> dict[str, list[str]]:
         """The problems by a key of their names, in the order of the keys."""

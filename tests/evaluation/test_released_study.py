@@ -92,6 +92,13 @@ def test_a_ratio_is_a_geometric_mean_over_problems_with_its_wins() -> None:
     assert part.against(Entry(GREEDY), Entry("peft")).problems == 0, "not done yet"
 
 
+def test_seconds_are_means_of_plans_and_of_the_best_of_several_what_all_take() -> None:
+    part = heldout()  # each plan takes a quarter of a second
+    assert part.takes(Entry(GREEDY)) == part.takes(Entry("heft")) == 0.25
+    assert part.takes(BEST_CHEAP) == 3 * 0.25
+    assert part.takes(Entry("peft")) == 0.0, "not done yet"
+
+
 def test_equal_times_are_no_win_and_several_seeds_are_one_entry() -> None:
     part = part_of({FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0), record(OTHER, BEST, 1.0)]})
     equal = part.against(Entry(GREEDY), Entry("heft"))
@@ -118,6 +125,7 @@ def test_the_document_has_ratios_and_names_what_is_lost(tmp_path: Path) -> None:
     text = save(Released(), {"heldout": heldout(), "curves": curves()}, tmp_path).read_text()
     assert "| human expert | 0.354 [0.250, 0.500] 2/2 |" in text
     assert "| best cheap of each graph | 1.000 [0.500, 2.000] 1/2 |" in text
+    assert "| (CPU seconds) | 0.25 | 0.25 | 0.25 |  |  |" in text
     assert "| heldout | nmt:cell=2 | two | 2.000 | 1.500 | 0.500 | metis |" in text
     assert "| heldout | ptb:cell=1" not in text, "won"
     assert "- `heldout`, greedy: nmt (2.000)." in text
