@@ -7,6 +7,7 @@ import numpy as np
 
 from envs.objectives import Evaluator, evaluator_of
 from envs.plans.plan import Plan
+from envs.replacement.evaluator import ReplacementEvaluator
 from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import Outcome, Outcomes, Simulator
 from graphs.op_graph import Bools, Floats, Ints
@@ -124,11 +125,11 @@ class PreparedProblem:
 def outcomes_of(evaluator: Evaluator, placements: Ints, priorities: Floats | None) -> Outcomes:
     """What each of (plans, units) placements costs, under its own priorities, (plans, ops), if there are some.
 
-    Only the simulator evaluates under other priorities than those of the problem's rule.
+    Only what times steps by the simulator evaluates under other priorities than those of the problem's rule.
     """
     if priorities is None:
         return evaluator.run_batch(placements)
-    assert isinstance(evaluator, Simulator)
+    assert isinstance(evaluator, Simulator | ReplacementEvaluator)
     return evaluator.run_ordered(placements, priorities)
 
 

@@ -1,4 +1,9 @@
-"""Hill climbing from random placements: a change is kept if it is no worse; after many in vain, it starts again."""
+"""Hill climbing from random placements: a change is kept if it is no worse; after many in vain, it starts again.
+
+Of a model that runs already (the objective `replacement`) it begins once, at the best of
+`placers.search.running_starts`: in some milliseconds nothing that we know places it anew any better, as
+`docs/replacement.md` shows.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import CoolingSchedule
 from placers.search.moves import random_placements
+from placers.search.running_starts import running_starts
 from placers.search.search import SearchPlacer
 
+NEVER = 2**62  # simulations in vain
 REORDER = 0.2  # the share of changes that are of the order
 
 
@@ -35,9 +43,9 @@ class HillClimbing(SearchPlacer):
             raise InputError(f"hill_climbing: patience is {self.patience}; expected at least 1")
         super().__post_init__()
 
-    def begin(self, problem: Problem, seed: int, budget: int) -> HillClimbingSearch:  # noqa: ARG002 - starts at random
-        """It begins with a random placement, which is returned without any simulation."""
-        return HillClimbingSearch(problem, self, seed)
+    def begin(self, problem: Problem, seed: int, budget: int) -> HillClimbingSearch:  # noqa: ARG002 - of one start
+        """It begins with a random placement, or the first of the running starts; that is returned unsimulated."""
+        return HillClimbingSearch(problem, self, seed, running_starts(problem))
 
 
 build = HillClimbing
@@ -48,14 +56,14 @@ class HillClimbingSearch(LocalSearch):
 
     saved: tuple[str, ...] = ("current", "priorities", "energy", "in_vain")
 
-    def __init__(self, problem: Problem, settings: HillClimbing, seed: int) -> None:
-        """Begins with a random placement."""
+    def __init__(self, problem: Problem, settings: HillClimbing, seed: int, starts: Ints) -> None:
+        """Begins with the best of some starts, (starts, units), and never again, or without any with random ones."""
         generator = np.random.default_rng(seed)
         self.notes: tuple[str, ...] = ()
-        self._patience = settings.patience
-        self._schedule = CoolingSchedule(patience=settings.patience, reorder=REORDER if settings.order else 0.0)
-        first = random_placements(problem, generator, 1)
-        super().__init__(problem, generator, Evaluations(problem, first[0]))
+        self._patience = NEVER if len(starts) else settings.patience
+        self._schedule = CoolingSchedule(patience=self._patience, reorder=REORDER if settings.order else 0.0)
+        self._starts = starts if len(starts) else random_placements(problem, generator, 1)
+        super().__init__(problem, generator, Evaluations(problem, self._starts[0]))
         self._rule = self.priorities  # what it starts with again
 
     def step(self, elapsed: float, left: int) -> None:  # noqa: ARG002 - it has no temperature
@@ -65,5 +73,7 @@ class HillClimbingSearch(LocalSearch):
             self.take_steps(self._schedule, left)
             return
         if not begins:
-            self.current, self.priorities = random_placements(self._problem, self.generator, 1)[0], self._rule
-        self.energy, self.in_vain = float(self.evaluations.energies(self.current[None])[0]), 0
+            self._starts, self.priorities = random_placements(self._problem, self.generator, 1), self._rule
+        starts = self._starts[:left]
+        energies = self.evaluations.energies(starts)
+        self.current, self.energy, self.in_vain = starts[energies.argmin()], float(energies.min()), 0

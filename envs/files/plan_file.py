@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from envs.files.module_entries import ModuleEntries
 from envs.files.plan_sections import (
@@ -36,7 +37,7 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
-from graphs.op_graph import OpGraph
+from graphs.op_graph import Ints, OpGraph
 from graphs.problem import Problem
 from graphs.runtime import order_of
 
@@ -137,6 +138,22 @@ class SavedPlan:
             plan.check(problem)
         found = content.found
         return PlacerResult(plan, found.placer, found.seed, found.simulations, made_for=content.made_for)
+
+    def running(self, problem: Problem) -> Ints:
+        """(units,) the device of a problem's cluster on which each unit runs by this plan, or -1 if that has left.
+
+        The plan may be for another cluster, batch or precision: devices and ops are found by their names. Raises
+        InputError, naming the file, for a plan that is no op placement, or leaves an op without a device.
+        """
+        with located(self.path):
+            decided, entries = self.content.plan, self._entries(problem)
+            devices = decided.placement
+            if not devices or decided.schedule or not all(isinstance(each, str) for each in devices.values()):
+                raise InputError("a model that is placed anew runs by an op placement, and this plan is another kind")
+            number = {device.name: position for position, device in enumerate(problem.cluster.devices)}
+            of_ops = entries.read({entry: number.get(str(name), -1) for entry, name in devices.items()})
+        running: Ints = np.array(of_ops)[problem.units.first_op]
+        return running
 
 
 def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, parts: str = "") -> None:

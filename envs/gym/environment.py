@@ -1,7 +1,7 @@
 """PlacementEnv: what Placeto's environment and GDP's have in common."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
@@ -18,10 +18,11 @@ class PlacementEnv(gym.Env[Any, Any]):
     """An environment over problems; each episode places one of them."""
 
     metadata: dict[str, Any] = RENDERING
+    of_running: ClassVar[bool] = False  # whether its problems are those of placing anew what runs
     progress: Progress  # where the episode stands; steps change it
 
     def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
-        self._sampler = UnitSampler(problems, settings)
+        self._sampler = UnitSampler(problems, settings, of_running=self.of_running)
         self._observer = find_observer(self._sampler, settings)
         self.problems = self._sampler.problems  # by the id that observations show
         self.max_units = self._sampler.max_units

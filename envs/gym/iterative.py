@@ -17,6 +17,8 @@ from envs.gym.environment import PlacementEnv
 from envs.gym.observations import Progress
 from envs.gym.problem_sampler import EnvironmentSettings, Keywords
 from envs.prepared_problem import Incumbent, PreparedProblem
+from envs.replacement.evaluator import replacement_of
+from envs.replacement.kept import kept
 from envs.rewards import (
     LONGEST_SECONDS,
     PENALTY_PER_GB,
@@ -34,7 +36,7 @@ from graphs.op_graph import Bools, Ints
 from graphs.problem import Problem
 from graphs.runtime import FIFO
 
-STARTS = ("random", "single", "zero", "best")
+STARTS = ("random", "single", "zero", "best", "kept")
 VISITS = ("topological", "random", "given")
 
 
@@ -142,6 +144,8 @@ class Mdp:
         best = self.best_placement(prepared) if start == "best" else None
         if best is not None:
             return best.copy()
+        if start == "kept":
+            return kept(replacement_of(prepared.evaluator, problem))
         if start in ("random", "best"):
             return rng.integers(0, len(problem.cluster), len(problem.units))
         return np.full(len(problem.units), prepared.fastest_device if start == "single" else 0)
@@ -158,7 +162,8 @@ class PlacetoEnv(PlacementEnv):
     - `problems`: One problem or several, of any sizes but with equally many devices; each reset draws one.
     - `reward`: "improvement", "terminal", "square_root", or one of your own, "my.py:build" (see `envs.rewards`).
     - `start`: The placement before the first step: "random"; "single", all on the fastest device; "zero", all on the
-      first; "best", that of least rho seen since the last seed (a random one at first).
+      first; "best", that of least rho seen since the last seed (a random one at first); "kept", where all that can
+      stay does, of a model that runs (`envs.replacement.kept`).
     - `visits`: Their order: "topological"; "random", drawn in each episode; "given", by the units' numbers.
     - `memory_gib`: Threshold M of the memory penalty, per device; the smallest device's memory unless given.
     - `penalty_per_gb`: Seconds for each GiB above it.

@@ -7,7 +7,7 @@
 
 The last two show each unit by one of FEATURES: "published", what Placeto's paper names; "by_device", the same with
 seconds on each device and bytes of weights; "device_free", a copy of the graph for each device, whose columns do not
-depend on how many devices there are.
+depend on how many devices there are; "replacement", that of "by_device", and where a model runs that is placed anew.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from envs.gym.problem_sampler import EnvironmentSettings, UnitSampler
 from envs.prepared_problem import PreparedProblem
+from envs.replacement.evaluator import replacement_of
+from envs.replacement.running import stored_bytes
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
@@ -194,6 +196,20 @@ def device_free(progress: Progress) -> Rows:
     return rows
 
 
+def replacement(progress: Progress) -> Rows:
+    """(1, units, 3 devices + 5): those of `by_device`, where the unit runs, one-hot, and its bytes that would move.
+
+    A unit whose device has left runs nowhere. Bytes are those of its weights and optimizer state, as a share of the
+    largest. Raises InputError for a problem of which nothing is known to run.
+    """
+    problem = progress.prepared.problem
+    evaluator = replacement_of(progress.prepared.evaluator, problem)
+    runs = evaluator.running.placement[:, None] == np.arange(len(problem.cluster))
+    moved = problem.units.weight_bytes(stored_bytes(problem))
+    columns = [by_device(progress)[0], runs, moved / max(float(moved.max(initial=0.0)), 1e-12)]
+    return np.column_stack(columns).astype(np.float32)[None]
+
+
 def _state(progress: Progress) -> Bools:
     """(units, devices + 2) device one-hot, visited, current."""
     on_device = progress.placement[:, None] == np.arange(len(progress.prepared.problem.cluster))
@@ -211,5 +227,6 @@ FEATURES: dict[str, Features] = {
     "by_device": Features(by_device, 2, 4),
     "published": Features(published, 1, 4),
     "device_free": Features(device_free, 0, 6, by_device=True),
+    "replacement": Features(replacement, 3, 5),
 }
 _OBSERVERS: dict[str, type[Observer]] = {"ids": Ids, "dict": Padded, "graph": Graph}

@@ -9,12 +9,13 @@ import numpy as np
 
 from envs.costs.costs import AUTO, CostModel, timed
 from envs.prepared_problem import PreparedProblem
+from envs.replacement.evaluator import replacement_of
 from graphs.cluster import Cluster
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import OpGraph
-from graphs.problem import Problem
+from graphs.problem import Problem, objective_of
 from graphs.runtime import default_runtime, runtime_of
 
 Graphs = OpGraph | str | Path | Sequence[OpGraph | str | Path]
@@ -28,6 +29,7 @@ class ProblemKeywords(TypedDict, total=False):
     cost_model: CostModel | str | None
     runtime: str
     order: str
+    objective: str
     render_mode: str | None
 
 
@@ -48,6 +50,7 @@ class ProblemSettings:
     cost_model: CostModel | str | None = None  # unless given, as the problems say, or as the verbs' default
     runtime: str = ""  # how plans are run (`graphs.runtime`), unless as the problems say, or as the verbs' default
     order: str = ""  # the rule by which ops run (`envs.orders`), unless the runtime's
+    objective: str = ""  # what is minimised, unless as the problems say: `replacement:plan=FILE` of running models
     render_mode: str | None = None  # "ansi" for a Gantt chart in text, "rgb_array" for one in pixels
 
 
@@ -65,17 +68,22 @@ class ProblemSampler:
 
     Given as problems, or as a graph (or several) on one cluster, by object or by name. Raises InputError for
     neither or both, or for another objective than the step time, on which rewards depend; with `measured` it may be
-    the measured one.
+    the measured one, and problems `of_running` models have the objective `replacement`.
     """
 
     def __init__(
-        self, problems: Problem | Sequence[Problem] | None, settings: ProblemSettings, *, measured: bool = True
-    ) -> None:
+        self, problems: Problem | Sequence[Problem] | None, settings: ProblemSettings, *, measured: bool = True,
+        of_running: bool = False,
+    ) -> None:  # fmt: skip
         self._settings = settings
         found = _problems(problems, settings)
-        for each in found:
-            each.check_step_time("an environment", "a problem with the objective step-time", measured=measured)
         self.problems = [PreparedProblem(each) for each in found]
+        for prepared in self.problems:
+            if of_running:
+                replacement_of(prepared.evaluator, prepared.problem)
+            else:
+                remedy = "a problem with the objective step-time"
+                prepared.problem.check_step_time("an environment", remedy, measured=measured)
         self.devices = max(len(each.cluster) for each in found)
         limit_torch_threads()  # for the policies that decide in this environment
 
@@ -121,8 +129,10 @@ class UnitSampler(ProblemSampler):
     largest problem has more than `max_units`.
     """
 
-    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
-        super().__init__(problems, settings)
+    def __init__(
+        self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings, *, of_running: bool = False
+    ) -> None:
+        super().__init__(problems, settings, of_running=of_running)
         counts = {len(each.problem.cluster) for each in self.problems}
         if len(counts) > 1:
             raise InputError(
@@ -155,6 +165,8 @@ def _problems(problems: Problem | Sequence[Problem] | None, settings: ProblemSet
 
 
 def _run_as_asked(problem: Problem, settings: ProblemSettings) -> Problem:
+    if settings.objective:
+        problem = replace(problem, objective=objective_of(settings.objective))
     if not settings.runtime and not settings.order:
         return problem  # the same object: measurements are kept by object
     runtime = runtime_of(settings.runtime) if settings.runtime else problem.runtime

@@ -8,6 +8,7 @@ python -m evaluation.benchmark recount FOLDER  # the memory of submitted plans, 
 python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
 python -m evaluation.benchmark write-best FOLDER  # the best known plans as plan files, and a table of them
 python -m evaluation.benchmark score PROGRAM.py  # a placer or a move of a search in one file: its score, in 30 s
+python -m evaluation.benchmark streams       # placers in 50 ms on streams of changes, against a search of 10 s: an hour
 python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
 """
 
@@ -20,8 +21,13 @@ import cyclopts
 from evaluation.benchmark import best_known, freezing, program_score, recounting, submission
 from evaluation.benchmark.leaderboard import load_submissions, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
+from evaluation.benchmark.stream_results import StreamResults
+from evaluation.benchmark.streams import CHANGES, STREAMS
+from evaluation.benchmark.streams import streams as changes_in_streams
 from evaluation.benchmark.submission import SubmissionFolder
+from evaluation.records.text_console import TextConsole
 from graphs.foundation.errors import InputError
+from graphs.foundation.progress import progress_bar
 from graphs.runtime import IDEAL
 
 PAGE = Path("docs/leaderboard.md")
@@ -95,6 +101,21 @@ def score(
     """
     limits = program_score.Limits(budget, seconds, memory_gib)
     print(program_score.score_program(program, Benchmark.load(problems), suite, limits=limits, seed=seed))
+
+
+@app.command
+def streams(
+    *, count: int = STREAMS, changes: int = CHANGES, milliseconds: float = 50.0, reference_seconds: float = 10.0,
+    seed: int = 0,
+) -> None:  # fmt: skip
+    """Let rivals place running models anew, and print what they find over what a search of seconds finds."""
+    results = StreamResults.none(milliseconds / 1e3, reference_seconds)
+    with progress_bar("placing anew", total=count, unit="stream") as bar:
+        for stream in changes_in_streams(count, seed=seed, changes=changes):
+            for change in stream:
+                results.add(change)
+            bar.update()
+    TextConsole().print(results.table())
 
 
 @app.command

@@ -5,6 +5,8 @@ Each is called as the library calls it, on a small problem; what is compiled alr
 
 import numpy as np
 
+from envs.objectives.replacement import replacing
+from envs.replacement.running import Running
 from envs.simulation.bounds import lower_bound
 from evaluation.commands.load_placer import load_placer
 from evaluation.comparing.simulated_plan import SimulatedPlan
@@ -29,6 +31,8 @@ def compile_all() -> None:
         for placer in PLACERS:
             SimulatedPlan.by(load_placer(placer), problem, budget=60)
         build_sequential(network="sequential:orders=true", untrained=True).place(problem)  # no spec names a network
+    running = replacing(problem, Running(np.zeros(len(problem.units), np.int64)))
+    SimulatedPlan.by(load_placer("hill_climbing"), running, budget=60)
 
 
 def _chain(ops: int = 8) -> OpGraph:

@@ -229,7 +229,7 @@ def place(
         host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `compiled`, `30us`, or `none`.
         reserve: memory of each GPU that tensors cannot have: `cuda`, as PyTorch usually, `1.5GiB`, `8%`, `1.5GiB+8%`.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, of one forward pass;
-            `flow`, samples per second of requests that follow one another; or `max-load`, of the busiest device.
+            `flow`, of requests that follow one another; `max-load`, of the busiest device; `replacement:plan=RUNNING`.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.

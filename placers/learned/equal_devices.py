@@ -1,9 +1,12 @@
 """Equal devices: those of a cluster that can change places without any effect on any plan."""
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
+from envs.replacement.running import stored_bytes
 from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
 
 
 def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
@@ -47,3 +50,22 @@ def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
     turned = np.arange(len(cluster))
     turned[[one, other]] = other, one
     return is_symmetry(cluster, seconds, turned)
+
+
+def renamed_to_stay(problem: Problem, same: Ints, placement: Ints, running: Ints) -> Ints:
+    """(units,) a placement with equal devices renamed, so that as many bytes as possible stay where they run.
+
+    Bytes are those of each unit's weights and optimizer state; `same`, (devices,), is what `interchangeable` says, and
+    `running`, (units,), is negative where a unit runs nowhere. A step takes as long as before.
+    """
+    if problem.allowed is not None:
+        return placement
+    stays, runs = np.zeros((len(same), len(same))), running >= 0
+    moved = problem.units.weight_bytes(stored_bytes(problem))
+    np.add.at(stays, (placement[runs], running[runs]), moved[runs])
+    name = np.arange(len(same))
+    for first in np.unique(same).tolist():
+        equal = np.flatnonzero(same == first)
+        one, other = linear_sum_assignment(stays[np.ix_(equal, equal)], maximize=True)
+        name[equal[one]] = equal[other]
+    return name[placement]

@@ -7,8 +7,9 @@ import numpy as np
 from envs.objectives import Evaluator, evaluator_of
 from envs.orders import priorities_of
 from envs.prepared_problem import Incumbent, outcomes_of
+from envs.replacement.evaluator import simulator_of
 from envs.simulation.compiled import compiled, inlined
-from envs.simulation.simulator import Outcomes, Simulator
+from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
@@ -50,7 +51,8 @@ def rule_of(evaluator: Evaluator) -> Floats:
 
     Only the simulator reads them, and not what is made of it: that may evaluate otherwise.
     """
-    return evaluator.priorities if type(evaluator) is Simulator else np.zeros(0)
+    simulator = simulator_of(evaluator)
+    return np.zeros(0) if simulator is None else simulator.priorities
 
 
 class Evaluations:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from envs.simulation.simulator import Simulator
+from envs.replacement.evaluator import ReplacementEvaluator, simulator_of
+from envs.simulation.moved_weights import MovedWeights
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
@@ -14,7 +15,7 @@ from placers.search.metropolis import CoolingSchedule, StepTables, Walk, progres
 from placers.search.moves import Moves, Proposals
 from placers.search.order_moves import OrderTables
 
-OPS_PER_CALL = 500_000  # that are simulated in one call of compiled code: some hundredths of a second, for Ctrl-C
+OPS_PER_CALL = 50_000  # that are simulated in one call of compiled code: some milliseconds, for limits of time
 
 
 class LocalSearch:
@@ -40,10 +41,11 @@ class LocalSearch:
         self.has_order = len(evaluations.rule) > 0
         first = evaluations.priorities if self.has_order else np.zeros(len(problem.graph))
         self._walk = Walk.of(problem, evaluations.best, first, self._steps)
-        self._tables = StepTables(moves.tables, OrderTables.of(problem, first))
         evaluator = evaluations.evaluator
-        # a class made of the simulator may evaluate otherwise
-        self._simulator = evaluator if type(evaluator) is Simulator and own is None else None
+        self._simulator = simulator_of(evaluator) if own is None else None
+        moved = evaluator.moved if isinstance(evaluator, ReplacementEvaluator) else None
+        moved = MovedWeights.nothing(len(problem.cluster)) if moved is None else moved
+        self._tables = StepTables(moves.tables, OrderTables.of(problem, first), moved)
         if self._simulator is not None:
             self._work = BusyTimes.of(problem, self._simulator.costs.op_seconds)
         self._problem = problem

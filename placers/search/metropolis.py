@@ -15,6 +15,7 @@ from envs.simulation.blueprint import Blueprint, Indices, Records
 from envs.simulation.compiled import compiled_with_generator, inlined
 from envs.simulation.engine import time_placements
 from envs.simulation.memory import follow_memory
+from envs.simulation.moved_weights import MovedWeights, moving_seconds
 from envs.simulation.run import Run
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -50,10 +51,11 @@ class CoolingSchedule(NamedTuple):
 
 
 class StepTables(NamedTuple):
-    """What moves read and write, of placements and of orders."""
+    """What moves read and write, of placements and of orders, and what a placement moves from where the model runs."""
 
     moves: MoveTables
     orders: OrderTables
+    moved: MovedWeights
 
 
 class Walk(NamedTuple):
@@ -135,9 +137,10 @@ def take_steps(
             ceiling += warmth * generator.standard_exponential()
         follow_move(work, moves, placement, changed)
         proposed = key_after(known, key, moves, placement, changed)
-        is_timed = _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling))
+        moving = moving_seconds(tables.moved, placement)
+        is_timed = _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling) - moving)
         state.simulations += 1
-        found, penalty = log_seconds(walk.seconds[0]), 0.0
+        found, penalty = log_seconds(walk.seconds[0] + moving), 0.0
         if reordered > 0 and found == state.energy:  # an order that changes nothing
             found = np.inf
         if found <= ceiling:
@@ -157,7 +160,7 @@ def take_steps(
             key ^= state.order_key
         state.energy = found
         if found < state.least_energy:
-            _note_best(walk, ops, found, penalty)
+            _note_best(walk, ops, found, penalty, moving)
     _swap_priorities(ops, walk.priorities)
     run.may_idle[:] = np.inf
 
@@ -201,7 +204,7 @@ def _note_peaks(blueprint: Blueprint, run: Run, known: Known, walk: Walk, is_tim
 
 
 @inlined
-def _note_best(walk: Walk, ops: Records, energy: float, penalty: float) -> None:
+def _note_best(walk: Walk, ops: Records, energy: float, penalty: float, moving: float) -> None:
     """Keep the placement and its order, whose energy is less than ever; the curve shows what fits."""
     state = walk.state[0]
     state.least_energy = energy
@@ -211,7 +214,7 @@ def _note_best(walk: Walk, ops: Records, energy: float, penalty: float) -> None:
         walk.best_priorities[op] = ops[op].priority
     if penalty == 0.0:
         walk.curve[state.better].simulations = state.simulations
-        walk.curve[state.better].seconds = walk.seconds[0]
+        walk.curve[state.better].seconds = walk.seconds[0] + moving
         state.better += 1
 
 

@@ -10,7 +10,7 @@ KaHIP is an optional package; without it, a note of the result says that this st
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
 from placers.search.levels import Levels, at_finest
+from placers.search.running_starts import running_starts
 
 
 class PowerLaw(NamedTuple):
@@ -99,6 +100,7 @@ def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None
 
     That of a learned placer comes first: the best of some samples, or its greedy placement where the budget is too
     small for a choice. Then come those of the cheap placers for which there is time; no note says which these are.
+    Where a running model is placed anew, `placers.search.running_starts` come before all of them.
     """
     if seconds < math.inf:
         budget = min(budget, max(int(seconds / SIMULATION.seconds(levels[0])), 1))
@@ -110,20 +112,22 @@ def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None
         for placer, level in affordable(levels, budget, seconds):  # not before one is asked for: they import much
             yield Asked(placer, own_simulations(budget), level)
 
-    return starts_of(asked(), levels, budget, seed)
+    return starts_of(asked(), levels, budget, seed, tuple(running_starts(levels[0])))
 
 
-def starts_of(placers: Iterable[Asked], levels: Levels, budget: int, seed: int) -> Starts:
-    """The placements and orders of placers: at most `budget`, but always one.
+def starts_of(
+    placers: Iterable[Asked], levels: Levels, budget: int, seed: int, given: Sequence[Ints] = ()
+) -> Starts:  # fmt: skip
+    """The placements and orders of placers, after those that are given, (units,): at most `budget`, but always one.
 
     A placer that refuses the problem, or fails, is left out; if all do, everything is on the fastest device, as far as
     the graph allows that.
     """
-    found: list[Ints] = []
+    found: list[Ints] = list(given[: max(budget, 1)])
     orders: dict[int, Floats] = {}
     notes: list[str] = []
     spent = 0
-    for placer, allowed, level in placers:
+    for placer, allowed, level in placers if len(found) < max(budget, 1) else ():
         try:
             result = as_result(placer.place(levels[level], seed=seed, budget=allowed), placer.name, seed)
             placement = result.plan.per_unit(levels[level], "a search")
