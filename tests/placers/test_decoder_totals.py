@@ -15,6 +15,7 @@ from graphs.problem import Problem
 from graphs.runtime import IDEAL
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
+from placers.learned.sequential import describe_totals
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.policy import SequentialPolicy
 from tests.drawn import examples
@@ -28,6 +29,13 @@ TWO_CHAINS = toy_graph([1, 2, 4, 1], [(0, 1), (2, 3)])  # a -> b and c -> d; pla
 
 def signed_log(value: float) -> float:
     return round(float(np.sign(value) * np.log1p(10 * abs(value))), 4)
+
+
+def test_logarithms_are_those_of_the_library() -> None:
+    sizes = np.exp(np.linspace(-30, 60, 2001))
+    for value in [0.0, *sizes, *-sizes]:
+        expected = np.sign(value) * np.log1p(10 * abs(value))
+        assert describe_totals.signed_log(value) == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
 def two_chains(order: str = "longest_path") -> Problem:

@@ -58,9 +58,11 @@ def test_units_that_are_kept_stay_and_what_is_freed_sees_them_as_if_they_had_bee
     assert (rollouts.allowed[0, kept].sum(axis=1) == 1).all()
     batch = policy.stack([policy.view(problem)])
     followed = policy.follow(batch, torch.from_numpy(found)[None, None], torch.from_numpy(before)[None, None])
-    free = torch.from_numpy(~kept)
-    assert torch.equal(followed.trace.allowed[0, 0][free], torch.from_numpy(rollouts.allowed[0])[free])
-    theirs = followed.trace.log_probability[0, 0][free].numpy()
+    seen, only = np.zeros((ops, devices), np.bool_), followed.trace.only[0, 0].numpy()
+    seen[followed.trace.states, followed.trace.devices] = True
+    seen[only >= 0, only[only >= 0]] = True
+    assert (seen[~kept] == rollouts.allowed[0, ~kept]).all()
+    theirs = followed.trace.log_probability[0, 0].numpy()[~kept]
     assert np.allclose(rollouts.log_probability[0][~kept], theirs, atol=1e-9)
 
 

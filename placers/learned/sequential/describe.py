@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from envs.simulation.compiled import inlined, subroutine
+from graphs.op_graph import Ints
 from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
 from placers.learned.sequential.describe_totals import (
     describe_balance,
@@ -20,41 +21,42 @@ from placers.learned.sequential.state import RolloutState, Singles
 
 @subroutine
 def describe(
-    layout: RolloutLayout, state: RolloutState, unit: int, latest: int, progress: float, horizon: float, out: Singles
-) -> None:
-    """Write all features, (devices, features), but those of a later pass.
+    layout: RolloutLayout, state: RolloutState, unit: int, latest: int, progress: float, horizon: float,
+    choices: Ints, out: Singles,
+) -> None:  # fmt: skip
+    """Write all features of the devices that are choices, (devices, features), but those of a later pass.
 
     `latest` is the device of the unit before this one, `progress` the share of work that is placed, and `horizon` the
     latest time, in seconds, at which the step would end behind any placed unit.
     """
-    _describe_load(layout, state, unit, out)
-    _describe_times(layout, state, unit, horizon, out)
-    _describe_bytes(layout, state, unit, out)
-    _describe_memory(layout, state, progress, out)
-    describe_component(layout, state, unit, out)
-    describe_balance(layout, state, progress, out)
-    describe_channels(layout, state, unit, out)
-    describe_problem(layout, out)
-    describe_host(layout, state, out)
-    critical = _critical(layout, state, unit)
-    for device in range(len(out)):
+    _describe_load(layout, state, unit, choices, out)
+    _describe_times(layout, state, unit, horizon, choices, out)
+    _describe_bytes(layout, state, unit, choices, out)
+    _describe_memory(layout, state, progress, choices, out)
+    describe_component(layout, state, unit, choices, out)
+    describe_balance(layout, state, progress, choices, out)
+    describe_channels(layout, state, unit, choices, out)
+    describe_problem(layout, choices, out)
+    describe_host(layout, state, choices, out)
+    critical, urgency = _critical(layout, state, unit), signed_log(layout.rank[unit] / layout.scale)
+    for device in choices:
         x = out[device]
         x[Feature.CRITICAL] = device == critical
         x[Feature.LATEST] = device == latest
         x[Feature.PROGRESS] = progress
-        x[Feature.URGENCY] = signed_log(layout.rank[unit] / layout.scale)
+        x[Feature.URGENCY] = urgency
         for i in range(layout.static.shape[2]):
             x[FIRST_STATIC + i] = layout.static[unit, device, i]
 
 
 @inlined
-def _describe_load(layout: RolloutLayout, state: RolloutState, unit: int, out: Singles) -> None:
+def _describe_load(layout: RolloutLayout, state: RolloutState, unit: int, choices: Ints, out: Singles) -> None:
     most, least, lightest, used = 0.0, np.inf, np.inf, 0
     for device in range(len(out)):
         most, least = max(most, state.load[device]), min(least, state.load[device])
         lightest = min(lightest, state.load[device] + layout.unit_seconds[unit, device])
         used += state.placed[device] > 0
-    for device in range(len(out)):
+    for device in choices:
         x, load = out[device], state.load[device] + layout.unit_seconds[unit, device]
         x[Feature.LOAD] = signed_log(load / layout.scale)
         x[Feature.LOAD_ABOVE_MOST] = signed_log((load - most) / layout.scale)
@@ -66,12 +68,14 @@ def _describe_load(layout: RolloutLayout, state: RolloutState, unit: int, out: S
 
 
 @inlined
-def _describe_times(layout: RolloutLayout, state: RolloutState, unit: int, horizon: float, out: Singles) -> None:
+def _describe_times(
+    layout: RolloutLayout, state: RolloutState, unit: int, horizon: float, choices: Ints, out: Singles
+) -> None:
     ready, start, finish = np.inf, np.inf, np.inf
     for device in range(len(out)):
         ready, start = min(ready, state.ready[device]), min(start, state.start[device])
         finish = min(finish, state.finish[device])
-    for device in range(len(out)):
+    for device in choices:
         x, end, clock = out[device], state.finish[device], state.clock[device]
         channel = layout.channel[device, (device + 1) % len(out)]
         x[Feature.READY] = signed_log((state.ready[device] - ready) / layout.scale)
@@ -90,12 +94,12 @@ def _describe_times(layout: RolloutLayout, state: RolloutState, unit: int, horiz
 
 
 @inlined
-def _describe_bytes(layout: RolloutLayout, state: RolloutState, unit: int, out: Singles) -> None:
+def _describe_bytes(layout: RolloutLayout, state: RolloutState, unit: int, choices: Ints, out: Singles) -> None:
     linked, made = 0.0, 0.0
     for device in range(len(out)):
         linked += state.linked[device]
         made += state.made[device]
-    for device in range(len(out)):
+    for device in choices:
         x = out[device]
         x[Feature.INPUTS_MADE] = state.made[device] / max(made, 1e-30)
         x[Feature.INPUTS_THERE] = state.there[device] / max(made, 1e-30)
@@ -105,11 +109,11 @@ def _describe_bytes(layout: RolloutLayout, state: RolloutState, unit: int, out: 
 
 
 @inlined
-def _describe_memory(layout: RolloutLayout, state: RolloutState, progress: float, out: Singles) -> None:
+def _describe_memory(layout: RolloutLayout, state: RolloutState, progress: float, choices: Ints, out: Singles) -> None:
     room = 0.0
     for device in range(len(out)):
         room += max(state.left[device], 0.0)
-    for device in range(len(out)):
+    for device in choices:
         x = out[device]
         x[Feature.ROOM], x[Feature.FILL] = 1.0, 0.0
         if layout.limits[device] < np.inf:
@@ -131,9 +135,11 @@ def _critical(layout: RolloutLayout, state: RolloutState, unit: int) -> int:
 
 
 @inlined
-def describe_ahead(layout: RolloutLayout, state: RolloutState, before: int, unit: int, out: Singles) -> None:
+def describe_ahead(
+    layout: RolloutLayout, state: RolloutState, before: int, unit: int, choices: Ints, out: Singles
+) -> None:
     """Write the features, (devices, features), of a later pass for a unit that was on `before`, or zeros if -1."""
-    for device in range(len(out)):
+    for device in choices:
         out[device, Feature.BEFORE : FIRST_STATIC] = 0.0
     if before < 0:
         return
@@ -141,7 +147,7 @@ def describe_ahead(layout: RolloutLayout, state: RolloutState, before: int, unit
     for device in range(len(out)):
         most = max(most, state.load[device] + state.ahead[device])
         least_cut = min(least_cut, state.cut[device] + state.cut_ahead[device])
-    for device in range(len(out)):
+    for device in choices:
         x = out[device]
         load = state.load[device] + layout.unit_seconds[unit, device] + state.ahead[device]
         x[Feature.AGAIN] = 1.0

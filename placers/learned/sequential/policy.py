@@ -34,13 +34,22 @@ from placers.learned.sequential.layout import RolloutLayout, renamed_by_use
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
-from placers.learned.sequential.rating import IMPOSSIBLE, RatingWeights, rated_choices, rated_rows
+from placers.learned.sequential.rating import RatingWeights, rated
 from placers.learned.sequential.repairs import UnitRepairer
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.runtime_features import RUNTIME_FEATURES, runtime_features
 from placers.learned.sequential.shape import SequentialShape
-from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
-from placers.learned.sequential.trace import OPEN, Trace, trace_of
+from placers.learned.sequential.state import (
+    GIVEN,
+    GREEDY,
+    IMPOSSIBLE,
+    SAMPLED,
+    Rollouts,
+    RolloutState,
+    Sampling,
+    ScoreLayers,
+)
+from placers.learned.sequential.trace import trace_of
 from placers.learned.settings import Settings, brief_ppo
 
 EARLIER_PASSES = 3  # at most, in training
@@ -235,10 +244,12 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         2 * units decisions; the latter half, those of the earlier pass, is masked: sums over all are rounded
         as they were when policies were trained with them. Then come those of the order, if it is chosen.
         """
-        encoded, trace = self(batch.encoded), action.trace
+        encoded = self(batch.encoded)
         if self.order_head is not None and action.corrections is not None and self.learns == "order":
             return self.order_head.scores(encoded, batch.parts, action.corrections)
-        chosen, entropy = self._rated(encoded, trace, action.devices)
+        second, of_out = self.second, (self.out.weight[0], self.skip.weight[0])
+        weights = RatingWeights(self.first.weight, second.weight, second.bias, *of_out)
+        chosen, entropy = rated(encoded.flatten(0, 1), action.trace, action.devices, weights)
         units = batch.encoded.unit_mask
         first, spread, counted = 0 * chosen, 0 * entropy, torch.zeros_like(units)
         if self.choice is not None and action.freed is not None:
@@ -254,20 +265,6 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             return scores
         of_order = self.order_head.log_probability(encoded, batch.parts, action.corrections)
         return scores.with_order(of_order, batch.parts.mask)
-
-    def _rated(self, states: Tensor, trace: Trace, devices: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of each device, (problems, samples, units), and the mean entropy, (problems, units)."""
-        weights = RatingWeights(
-            self.first.weight, self.second.weight, self.second.bias, self.out.weight[0], self.skip.weight[0]
-        )
-        rated = rated_rows(states.flatten(0, 1), trace.features, trace.states, weights)
-        decided = devices.flatten()[trace.decisions]
-        of_rows = trace.starts.numpy(), trace.devices.numpy(), decided.numpy()
-        chosen, entropy = rated_choices(rated, *of_rows)
-        no_choice = torch.where((trace.only == OPEN) | (trace.only == devices), 0.0, IMPOSSIBLE)
-        found = no_choice.flatten().index_add(0, trace.decisions, chosen).view_as(devices)
-        nothing = torch.zeros(devices.numel())
-        return found, nothing.index_add(0, trace.decisions, entropy).view_as(devices).mean(1)
 
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
         """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes.
@@ -394,9 +391,9 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def score_layers(self, layout: RolloutLayout, states: Tensor) -> ScoreLayers:
         """What roll-outs of a problem score devices with, by (units or more, hidden) states of its units."""
         return ScoreLayers(
-            np.ascontiguousarray(states[: len(layout.order)].numpy()),
-            np.ascontiguousarray(self.first.weight.T.numpy()),
-            np.ascontiguousarray(self.second.weight.T.numpy()),
+            states[: len(layout.order)].contiguous().numpy(),
+            self.first.weight.T.contiguous().numpy(),
+            self.second.weight.T.contiguous().numpy(),
             self.second.bias.numpy(),
             self.out.weight[0].numpy(),
             self.skip.weight[0].numpy(),

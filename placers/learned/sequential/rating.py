@@ -16,10 +16,10 @@ from torch import Tensor
 
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Ints
-from placers.learned.sequential.state import Singles
+from placers.learned.sequential.state import IMPOSSIBLE, Singles
+from placers.learned.sequential.trace import OPEN, Trace
 
 BLOCK = 2048  # rows at a time: half a megabyte of the widest layer
-IMPOSSIBLE = -1e9  # log-probability of what may not be chosen
 
 
 class RatingWeights(NamedTuple):
@@ -30,6 +30,20 @@ class RatingWeights(NamedTuple):
     bias: Tensor  # (narrow,)
     out: Tensor  # (narrow,)
     skip: Tensor  # (features,)
+
+
+def rated(states: Tensor, trace: Trace, devices: Tensor, weights: RatingWeights) -> tuple[Tensor, Tensor]:
+    """Log-probability of devices, (problems, samples, units), and the samples' mean entropy in nats, (problems, units).
+
+    `states` is (problems * units, hidden). IMPOSSIBLE is the log-probability of what may not be chosen.
+    """
+    logits = rated_rows(states, trace.features, trace.states, weights)
+    decided = devices.flatten()[trace.decisions].numpy()
+    chosen, entropy = rated_choices(logits, trace.starts.numpy(), trace.devices.numpy(), decided)
+    no_choice = torch.where((trace.only == OPEN) | (trace.only == devices), 0.0, IMPOSSIBLE)
+    log_probability = no_choice.flatten().index_add(0, trace.decisions, chosen).view_as(devices)
+    nothing = torch.zeros(devices.numel())
+    return log_probability, nothing.index_add(0, trace.decisions, entropy).view_as(devices).mean(1)
 
 
 def rated_rows(states: Tensor, features: Tensor, of_row: Tensor, weights: RatingWeights) -> Tensor:

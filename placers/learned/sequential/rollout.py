@@ -19,7 +19,17 @@ from graphs.op_graph import Bools, Floats, Ints
 from placers.learned.sequential.ahead import expect_previous, forget_previous
 from placers.learned.sequential.describe import describe, describe_ahead
 from placers.learned.sequential.layout import RolloutLayout
-from placers.learned.sequential.state import GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers, Singles
+from placers.learned.sequential.score_choices import score_choices
+from placers.learned.sequential.state import (
+    GIVEN,
+    GREEDY,
+    IMPOSSIBLE,
+    SAMPLED,
+    Rollouts,
+    RolloutState,
+    Sampling,
+    ScoreLayers,
+)
 
 
 @compiled
@@ -47,19 +57,22 @@ def roll_out(
                 continue
             # what is known: the unit is neither placed nor ahead, and is tried on every device
             _try(layout, state, previous, unit)
-            describe(layout, state, unit, latest, progress, horizon, features)
-            describe_ahead(layout, state, previous[unit], unit, features)
-            # what is chosen: a softmax over the scores of the allowed devices
-            _allow(layout, state, previous[unit] < 0, allowed)
-            _score(layers, unit, features, state)
-            total = _log_sum_exp(state.score, allowed)
-            chosen = rollouts.placements[sample, unit]
-            if sampling.mode[sample] == GREEDY:
-                chosen = _best(state.score, allowed)
-            elif sampling.mode[sample] == SAMPLED:
-                chosen = _draw(state.score, allowed, sampling.uniform[sample, unit], sampling.temperature[sample])
+            choices = state.choices[: _allow(state, previous[unit] < 0, allowed)]
+            # what is chosen: a softmax over the scores of the allowed devices, if there are several
+            chosen, log_probability = rollouts.placements[sample, unit], 0.0
+            if sampling.mode[sample] != GIVEN:
+                chosen = choices[0]
+            if len(choices) > 1:
+                describe(layout, state, unit, latest, progress, horizon, choices, features)
+                describe_ahead(layout, state, previous[unit], unit, choices, features)
+                score_choices(layers, unit, choices, features, state)
+                if sampling.mode[sample] == GREEDY:
+                    chosen = _best(state.score, allowed)
+                elif sampling.mode[sample] == SAMPLED:
+                    chosen = _draw(state.score, allowed, sampling.uniform[sample, unit], sampling.temperature[sample])
+                log_probability = state.score[chosen] - _log_sum_exp(state.score, allowed)
             rollouts.placements[sample, unit] = chosen
-            rollouts.log_probability[sample, unit] = state.score[chosen] - total
+            rollouts.log_probability[sample, unit] = log_probability if allowed[chosen] else IMPOSSIBLE
             # what follows from it: the next unit finds this one placed
             horizon = max(horizon, state.finish[chosen] + layout.rank[unit] - layout.unit_seconds[unit, chosen])
             progress += layout.share[unit]
@@ -79,6 +92,10 @@ def _begin(layout: RolloutLayout, state: RolloutState, share: float) -> None:
     state.placed[:] = 0
     state.free[:] = 0.0
     state.carried[:] = 0.0
+    state.sent[:] = 0.0
+    state.busiest_out[:] = 0.0
+    state.busiest_in[:] = 0.0
+    state.free_out[:] = 0.0
     state.in_component[:] = 0.0
     state.present[:] = False
     for device in range(len(state.left)):
@@ -120,9 +137,14 @@ def _count_bytes(layout: RolloutLayout, state: RolloutState, unit: int, device: 
 @inlined
 def _try(layout: RolloutLayout, state: RolloutState, previous: Ints, unit: int) -> None:
     """Write to the state what the unit would cost on every device."""
+    _find_twins(layout, state)
     for device in range(len(state.clock)):
-        _schedule(layout, state, unit, device, False)
-        _count_bytes(layout, state, unit, device)
+        twin = state.twin[device]
+        if twin == device:
+            _schedule(layout, state, unit, device, False)
+            _count_bytes(layout, state, unit, device)
+        else:
+            _take_over(state, device, twin)
         state.made[device] = state.there[device] = state.linked[device] = state.cut[device] = 0.0
         state.linked_ahead[device] = state.cut_ahead[device] = 0.0
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
@@ -146,6 +168,29 @@ def _try(layout: RolloutLayout, state: RolloutState, previous: Ints, unit: int) 
                 state.cut_ahead[device] += layout.link_bytes[i] * layout.per_byte[there, device]
 
 
+@inlined
+def _find_twins(layout: RolloutLayout, state: RolloutState) -> None:
+    """Equal devices that are empty are the same one until something is put on them."""
+    state.first_empty[:] = -1
+    for device in range(len(state.twin)):
+        state.twin[device], same = device, layout.same[device]
+        if state.placed[device] == 0:
+            if state.first_empty[same] < 0:
+                state.first_empty[same] = device
+            state.twin[device] = state.first_empty[same]
+
+
+@inlined
+def _take_over(state: RolloutState, device: int, twin: int) -> None:
+    """A unit on the device would cost what it would on its twin."""
+    state.ready[device], state.start[device], state.finish[device] = (
+        state.ready[twin], state.start[twin], state.finish[twin],
+    )  # fmt: skip
+    state.sending[device], state.calling[device] = state.sending[twin], state.calling[twin]
+    state.issue[device] = state.issue[twin]
+    state.need[device], state.fullest[device] = state.need[twin], state.fullest[twin]
+
+
 @subroutine
 def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int, commit: bool) -> None:
     """Run the forward ops of the unit on the device, after what is there; with `commit` they stay there.
@@ -160,8 +205,6 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
     host, thread = layout.host, layout.host.thread[device]
     ready, sending, calling, issued = 0.0, 0.0, 0.0, state.issued[thread]
     clock, start, first = state.clock[device], -1.0, -1.0
-    if not commit:
-        state.sent[:] = 0.0
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
         op = layout.inputs[i]
         source = state.where[layout.unit[op]]
@@ -194,6 +237,7 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
                     state.carried[channel] += seconds
                     state.arrival[op, device] = at
                     state.traffic[source] += seconds
+                    _note_traffic(layout, state, channel)
                 else:
                     state.sent[channel] += seconds
         state.known[op] = at
@@ -215,6 +259,23 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
     state.issue[device] = issued if first < 0 else first
     if commit:
         state.clock[device], state.issued[thread] = clock, issued
+        return
+    for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
+        source = state.where[layout.unit[layout.inputs[i]]]
+        if source >= 0:
+            state.sent[layout.channel[source, device]] = 0.0
+
+
+@inlined
+def _note_traffic(layout: RolloutLayout, state: RolloutState, channel: int) -> None:
+    """A channel has carried more; what it has carried, and when it is free, only ever grow."""
+    for k in range(layout.leaving_start[channel], layout.leaving_start[channel + 1]):
+        device = layout.leaving[k]
+        state.busiest_out[device] = max(state.busiest_out[device], state.carried[channel])
+        state.free_out[device] = max(state.free_out[device], state.free[channel])
+    for k in range(layout.coming_start[channel], layout.coming_start[channel + 1]):
+        device = layout.coming[k]
+        state.busiest_in[device] = max(state.busiest_in[device], state.carried[channel])
 
 
 @inlined
@@ -263,46 +324,26 @@ def _filled(layout: RolloutLayout, state: RolloutState, share: float) -> float:
 
 
 @inlined
-def _allow(layout: RolloutLayout, state: RolloutState, first_pass: bool, allowed: Bools) -> None:
-    """Devices with room, or the one with most; in a first pass only the first of empty equal devices."""
-    any_room, roomiest, most = False, 0, -np.inf
+def _allow(state: RolloutState, first_pass: bool, allowed: Bools) -> int:
+    """Choose from devices with room, or the one with most; in a first pass only from the first of empty equal devices.
+
+    Writes them to `choices` and `allowed`, and returns how many there are.
+    """
+    count, roomiest, most = 0, 0, -np.inf
     for device in range(len(allowed)):
-        first = True
-        for other in range(device):
-            twin = first_pass and state.placed[other] == 0 and layout.same[other] == layout.same[device]
-            first = first and not (twin and state.placed[device] == 0)
+        first = not first_pass or state.twin[device] == device
         left = state.left[device] - state.need[device] - state.fullest[device]
         allowed[device] = first and left >= 0
-        any_room = any_room or allowed[device]
+        if allowed[device]:
+            state.choices[count] = device
+            count += 1
         if first and left > most:
             roomiest, most = device, left
-    if not any_room:
+    if count == 0:
         allowed[roomiest] = True
-
-
-@inlined
-def _score(layers: ScoreLayers, unit: int, features: Singles, state: RolloutState) -> None:
-    """Write the score of every device: the network's last layers, in single precision as in training."""
-    hidden, narrow = state.hidden, state.narrow
-    for device in range(len(features)):
-        x = features[device]
-        score = np.float32(0.0)
-        for k in range(len(hidden)):
-            hidden[k] = layers.state[unit, k]
-        for i in range(len(x)):
-            if x[i] != 0:  # as many features are; the sums stay the same
-                score += layers.skip[i] * x[i]
-                for k in range(len(hidden)):
-                    hidden[k] += layers.first[i, k] * x[i]
-        for k in range(len(narrow)):
-            narrow[k] = layers.bias[k]
-        for i in range(len(hidden)):
-            if hidden[i] > 0:
-                for k in range(len(narrow)):
-                    narrow[k] += layers.second[i, k] * hidden[i]
-        for k in range(len(narrow)):
-            score += layers.out[k] * max(narrow[k], np.float32(0.0))
-        state.score[device] = score
+        state.choices[0] = roomiest
+        count = 1
+    return count
 
 
 @inlined

@@ -13,6 +13,7 @@ from placers.learned.sequential.layout import RolloutLayout
 
 Singles = NDArray[np.float32]
 GREEDY, SAMPLED, GIVEN = 0, 1, 2
+IMPOSSIBLE = -1e9  # log-probability of what may not be chosen
 FILLED = 0.9  # share of each device's memory that may be filled by estimate, which is a little low
 
 
@@ -78,6 +79,7 @@ class Rollouts(NamedTuple):
 
 PerDevice = Annotated[Floats, np.float64, "devices"]
 PerChannel = Annotated[Floats, np.float64, "channels"]
+Devices = Annotated[Ints, np.int64, "devices"]
 
 
 class RolloutState(NamedTuple):
@@ -90,9 +92,12 @@ class RolloutState(NamedTuple):
     issued: PerDevice  # seconds when each thread has issued all that it has to
     load: PerDevice  # seconds
     traffic: PerDevice  # seconds of transfers out of each device
-    placed: Annotated[Ints, np.int64, "devices"]  # units
+    placed: Devices  # units
     free: PerChannel  # seconds when it has carried everything
     carried: PerChannel  # seconds of all transfers
+    busiest_out: PerDevice  # seconds of the transfers over the busiest channel out of each device
+    busiest_in: PerDevice  # and into it
+    free_out: PerDevice  # seconds when all channels out of it have carried everything
     in_component: Annotated[Floats, np.float64, "components", "devices"]  # share of all work
     left: PerDevice  # bytes beyond what is held
     live: PerDevice  # bytes of outputs that wait for units to read them
@@ -118,8 +123,11 @@ class RolloutState(NamedTuple):
     there: PerDevice  # bytes of its inputs that are there
     linked: PerDevice  # bytes of its links to placed units there
     linked_ahead: PerDevice  # bytes of its links to units ahead there
-    score: PerDevice
+    twin: Devices  # the first of the empty devices that are equal to this one, itself included; of others itself
+    choices: Devices  # those that are allowed, and after them anything
+    score: PerDevice  # of those
     # scratch
+    first_empty: Devices  # of those that are equal to this one, or -1
     known: Annotated[Floats, np.float64, "ops"]  # when an output is on the device that is being looked at
     sent: PerChannel  # seconds that the inputs of the unit at hand would add
     hidden: Annotated[Singles, np.float32, "width"]
