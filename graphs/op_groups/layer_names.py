@@ -1,10 +1,13 @@
 """Layers by name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container that has several."""
 
-from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from graphs.op_graph import Ints, OpGraph, Phase
+
+_KEPT = 8  # names of ops: a search asks again and again, also of parts of a graph, which have the same ones
+Keys = tuple[tuple[str, ...], ...]  # (ops,) the path of the layer of each, or ()
 
 
 def unit_layers(graph: OpGraph) -> Ints:
@@ -31,23 +34,21 @@ def unit_blocks(graph: OpGraph) -> Ints:
     layers = unit_layers(graph)
     if len(layers) == 0:
         return layers
-    return np.maximum(np.searchsorted(_blocks(graph, named_layers(graph)), layers, side="right") - 1, 0)
+    return np.maximum(np.searchsorted(_blocks(graph.names), layers, side="right") - 1, 0)
 
 
 def named_blocks(graph: OpGraph) -> Ints:
     """(ops,) the block that each op's name shows, as `unit_blocks` numbers them; -1 outside of them."""
-    named = named_layers(graph)
     number = np.full(len(graph) + 1, -1)  # by layer; the last is of what is in none
-    blocks = _blocks(graph, named)
+    blocks = _blocks(graph.names)
     number[blocks] = np.arange(len(blocks))
-    return number[named]
+    return number[_named(graph.names)]
 
 
 def block_names(graph: OpGraph) -> tuple[str, ...]:
     """(blocks,) the module that is each block, such as "layers.3", as `unit_blocks` numbers them."""
-    named = named_layers(graph)
-    name_of = dict(zip(named.tolist(), map(".".join, _layer_keys(graph.names)), strict=True))
-    return tuple(name_of[layer] for layer in _blocks(graph, named).tolist() if layer >= 0)
+    name_of = dict(zip(_named(graph.names).tolist(), map(".".join, _layer_keys(graph.names)), strict=True))
+    return tuple(name_of[layer] for layer in _blocks(graph.names).tolist() if layer >= 0)
 
 
 def op_layers(graph: OpGraph) -> Ints:
@@ -75,9 +76,7 @@ def op_layers(graph: OpGraph) -> Ints:
 
 def named_layers(graph: OpGraph) -> Ints:
     """(ops,) the layer that each op's name shows, numbered in the order of the graph's ops; -1 where it shows none."""
-    number: dict[tuple[str, ...], int] = {}
-    keys = _layer_keys(graph.names)
-    return np.array([number.setdefault(key, len(number)) if key else -1 for key in keys], np.int64)
+    return _named(graph.names).copy()
 
 
 def path(name: str) -> list[str]:
@@ -85,23 +84,34 @@ def path(name: str) -> list[str]:
     return name.rpartition("/")[0].split(".")
 
 
-def _blocks(graph: OpGraph, named: Ints) -> Ints:
-    """(blocks,) the layers that are blocks; `named`, (ops,), are the layers of `named_layers`."""
-    keys = _layer_keys(graph.names)
-    has_modules = np.array([0 < len(key) < len(path(name)) for name, key in zip(graph.names, keys, strict=True)])
+@lru_cache(_KEPT)
+def _named(names: tuple[str, ...]) -> Ints:
+    """(ops,) as `named_layers`, not to be changed."""
+    number: dict[tuple[str, ...], int] = {}
+    return np.array([number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(names)], np.int64)
+
+
+@lru_cache(_KEPT)
+def _blocks(names: tuple[str, ...]) -> Ints:
+    """(blocks,) the layers that are blocks, as `named_layers` numbers them; not to be changed."""
+    named, keys = _named(names), _layer_keys(names)
+    has_modules = np.array([0 < len(key) < len(path(name)) for name, key in zip(names, keys, strict=True)])
     return np.unique(named[has_modules if has_modules.any() else named >= 0])
 
 
-def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+@lru_cache(_KEPT)
+def _layer_keys(names: tuple[str, ...]) -> Keys:
     """For each op, the path down to its outermost number in a container that has several; empty without one."""
     paths = [path(name) for name in names]
     children: dict[tuple[str, ...], set[str]] = {}
     for parts in paths:
         for depth in _numbers(parts):
             children.setdefault(tuple(parts[:depth]), set()).add(parts[depth])
+    found = list[tuple[str, ...]]()
     for parts in paths:
         depths = (depth for depth in _numbers(parts) if len(children[tuple(parts[:depth])]) > 1)
-        yield tuple(parts[: next(depths, -1) + 1])
+        found.append(tuple(parts[: next(depths, -1) + 1]))
+    return tuple(found)
 
 
 def _numbers(parts: list[str]) -> list[int]:

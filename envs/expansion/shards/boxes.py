@@ -55,6 +55,7 @@ def cover(needed: Box, held: tuple[Box, ...], order: tuple[int, ...]) -> tuple[t
     return tuple(pieces)
 
 
+@lru_cache(_KEPT)
 def hold(boxes: tuple[Box, ...], needed: Box) -> bool:
     """Whether all that is needed is in some of these boxes."""
     pieces = cover(needed, boxes, tuple(range(len(boxes))))

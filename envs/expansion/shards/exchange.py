@@ -133,10 +133,11 @@ class Exchange:
             place = Place(part.device, source.op, int(self.layout.stage[source.op]), -1)
             output_bytes = 0.0 if in_place else elements(box) * size
             op = self.moves.add(Role.SUM, place, TensorSlice(source, box), output_bytes, repeated=part.repeated)
+            pieces = {held: intersection(box, held) for held in {other.box for other in parts}}
+            some = {held for held, piece in pieces.items() if elements(piece)}
             for other in parts:
-                piece = intersection(box, other.box)
-                if elements(piece):
-                    self._send(source, other, piece, op, part.device, is_summand=True)
+                if other.box in some:
+                    self._send(source, other, pieces[other.box], op, part.device, is_summand=True)
             sums.append(HeldBox(op, part.device, box, part.repeated, in_place, is_sum=True))
         return sums
 
@@ -195,8 +196,11 @@ def _wanted(parts: list[HeldBox], readers: list[Reader]) -> Wanted:
     """What readers want of the sums of parts, by the part on their device."""
     whole = hull(part.box for part in parts)
     place = {part.device: number for number, part in enumerate(parts)}
-    boxes = ((place.get(reader.device, -1), intersection(whole, reader.box)) for reader in readers)
-    return tuple(dict.fromkeys((where, box) for where, box in boxes if elements(box)))
+    inside = {box: intersection(whole, box) for box in {reader.box for reader in readers}}  # most want the same ones
+    some = {box: part for box, part in inside.items() if elements(part)}
+    return tuple(
+        dict.fromkeys((place.get(reader.device, -1), some[reader.box]) for reader in readers if reader.box in some)
+    )
 
 
 @lru_cache(1 << 14)
