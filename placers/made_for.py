@@ -5,8 +5,10 @@ So it shows what a placer gains by knowing how its plans are run:
     placelab compare --suite gdp12 --runtime parallelize --placers annealing:policy=default,made_for,single_device
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 from envs.plans.placer_result import PlacerResult
 from graphs.foundation import by_name
@@ -14,6 +16,7 @@ from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
 from placers.contract.placer import Placer, as_result
+from placers.contract.time_limit import Stoppable
 
 BY_REQUEST = True  # it is another placer's plan
 
@@ -26,6 +29,8 @@ class MadeFor(Named):
     """The runtime."""
     placer: str = "annealing:policy=default"
     """The placer that plans for it, by a spec of at most one knob."""
+    seconds: float = math.inf
+    """A limit of processor seconds for that, if it can stop itself."""
 
     def __post_init__(self) -> None:
         _ = runtime_of(self.runtime), self.planning  # refused here, not after a model was captured
@@ -34,7 +39,11 @@ class MadeFor(Named):
     def planning(self) -> Placer:
         """What `placer` names."""
         built: Placer = by_name.build("placers", self.placer)
-        return built
+        return built if math.isinf(self.seconds) or not isinstance(built, Stoppable) else built.within(self.seconds)
+
+    def within(self, seconds: float) -> Self:
+        """As `placers.contract.time_limit.Stoppable.within`."""
+        return replace(self, seconds=seconds) if isinstance(self.planning, Stoppable) else self
 
     @property
     def divides_batch(self) -> bool:

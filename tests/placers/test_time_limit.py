@@ -11,8 +11,11 @@ from evaluation.comparing.compare import compare
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from placers.annealing import Annealing
 from placers.contract.time_limit import UNLIMITED, Seconds
 from placers.learned.rounds import ENCODING, FIRST, GROWTH, rounds
+from placers.made_for import MadeFor
+from placers.random import BATCH
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
 
@@ -72,9 +75,26 @@ def test_a_policy_draws_samples_until_its_time_is_up(tmp_path: Path, monkeypatch
     assert simulate(PROBLEM, found.plan).step_seconds <= simulate(PROBLEM, first.plan).step_seconds
 
 
-def test_what_cannot_stop_is_as_it_was() -> None:
-    heft = by_name.build("placers", "heft")
-    assert Seconds(1.0).given(heft) == (heft, 1)
+@pytest.mark.parametrize("spec", ["heft", "made_for:placer=heft"])
+def test_what_cannot_stop_is_as_it_was(spec: str) -> None:
+    placer = by_name.build("placers", spec)
+    assert Seconds(1.0).given(placer) == (placer, 1)
+
+
+def test_a_plan_made_for_another_runtime_is_made_within_the_time() -> None:
+    limited, budget = Seconds(0.5).given(by_name.build("placers", "made_for:placer=annealing"))
+    assert isinstance(limited, MadeFor)
+    assert limited.planning == Annealing(seconds=0.5)
+    assert budget == UNLIMITED
+
+
+def test_draws_at_random_stop_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    limited, budget = Seconds(3.0).given(by_name.build("placers", "random"))
+    monkeypatch.setattr("placers.random.time.process_time", lambda: float(next(ticks)))
+    assert limited.place(PROBLEM, budget=budget).simulations == 2 * BATCH  # after one second, and after two
+    with pytest.raises(InputError, match=r"random: seconds is 0\.0; expected a number > 0"):
+        by_name.build("placers", "random:seconds=0")
 
 
 def test_a_comparison_gives_each_the_same_seconds() -> None:
