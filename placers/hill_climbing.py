@@ -1,8 +1,7 @@
 """Hill climbing from random placements: a change is kept if it is no worse; after many in vain, it starts again.
 
 Of a model that runs already (the objective `replacement`) it begins once, at the best of
-`placers.search.running_starts`: in some milliseconds nothing that we know places it anew any better, as
-`docs/replacement.md` shows.
+`placers.search.running_starts`: in some milliseconds a policy finds no more, as `docs/replacement.md` shows.
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+"""Streams of changes: the same for equal seeds, each change a problem to be placed, and what rivals find on them."""
+
+import numpy as np
+
+from envs.costs.costs import costs_of, timed
+from envs.objectives.replacement import running_of
+from envs.replacement.running import LEFT
+from evaluation.benchmark.stream_results import StreamResults
+from evaluation.benchmark.streams import Change, changes_of, with_devices
+from graphs.problem import Problem
+from tests.oracle.toys import random_graph, toy_cluster
+
+
+def changes(seed: int, count: int = 5) -> list[Change]:
+    """Of twelve ops on four devices with room for all."""
+    problem = timed(Problem(random_graph(12, 1), toy_cluster(4, memory=1e6)))
+    return list(changes_of((problem,), np.arange(12) % 4, np.random.default_rng(seed), count))
+
+
+def test_equal_seeds_are_equal_streams() -> None:
+    one, again, other = ([(each.what, each.problem.objective.name) for each in changes(seed)] for seed in (3, 3, 4))
+    assert one == again != other
+
+
+def test_devices_leave_with_all_that_runs_there_and_come_back_empty() -> None:
+    devices = 4
+    for change in changes(5, 12):
+        running, cluster = running_of(change.problem), change.problem.cluster
+        assert running is not None
+        if change.what.endswith("leaves"):
+            devices -= 1
+        elif change.what.endswith("comes back"):
+            devices += 1
+            names = [device.name for device in cluster.devices]
+            assert names.index(change.what.split()[0]) not in running.placement
+        assert len(cluster) == devices == costs_of(change.problem).op_seconds.shape[1]
+        assert (LEFT in running.placement) == change.what.endswith("leaves")
+
+
+def test_fewer_devices_have_the_links_between_them() -> None:
+    cluster = with_devices(toy_cluster(4, shared_out=True), np.array([1, 3]))
+    assert [device.name for device in cluster.devices] == ["gpu:1", "gpu:3"]
+    assert cluster.channel[0, 1] != cluster.channel[1, 0]
+
+
+def test_rivals_are_measured_over_a_reference() -> None:
+    results = StreamResults.none(0.01, 0.05)
+    change = changes(5, 1)[0]
+    results.add(change)
+    assert len(results.reference.moved_bytes) == 1
+    for name, found in results.of_rivals.items():
+        assert found.over_reference[0] > 0.9, name
+        assert found.milliseconds[0] > 0
+    assert results.of_rivals["hill climbing"].over_reference[0] <= results.of_rivals["keep all"].over_reference[0]
+    assert results.table().row_count == len(results.of_rivals)
