@@ -49,7 +49,7 @@ def rolled_out(problem: Problem, placement: Ints, policy: SequentialPolicy) -> t
 def clocks(problem: Problem, placement: Ints, layout: RolloutLayout) -> tuple[list[float], list[float]]:
     """Devices' and threads' clocks by the same rule, of a forward pass whose units are ops, in plain Python."""
     graph, host, devices = problem.graph, layout.host, len(problem.cluster)
-    clock, issued, free = [0.0] * devices, [0.0] * devices, [0.0] * layout.channels
+    clock, issued, free = [0.0] * devices, [0.0] * devices, [0.0] * layout.channels.number
     arrival: dict[tuple[int, int], float] = {}
     position = graph.topological_position
     for op in layout.order.tolist():
@@ -69,9 +69,9 @@ def clocks(problem: Problem, placement: Ints, layout: RolloutLayout) -> tuple[li
                 at = max(at, issued[host.thread[here]], clock[there])
             if host.barrier:
                 at = max(at, begin)
-            at = max(at, free[layout.channel[there, here]]) + layout.latency[there, here]
+            at = max(at, free[layout.channels.between[there, here]]) + layout.latency[there, here]
             at += graph.output_bytes[each] * layout.per_byte[there, here]
-            free[layout.channel[there, here]] = arrival[each, here] = at
+            free[layout.channels.between[there, here]] = arrival[each, here] = at
             if host.barrier:
                 begin = clock[there] = at
         issued[host.thread[here]] += host.op[op]

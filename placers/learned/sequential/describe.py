@@ -77,7 +77,7 @@ def _describe_times(
         finish = min(finish, state.finish[device])
     for device in choices:
         x, end, clock = out[device], state.finish[device], state.clock[device]
-        channel = layout.channel[device, (device + 1) % len(out)]
+        channel = layout.channels.between[device, (device + 1) % len(out)]
         x[Feature.READY] = signed_log((state.ready[device] - ready) / layout.scale)
         x[Feature.START] = signed_log((state.start[device] - start) / layout.scale)
         x[Feature.FINISH] = signed_log((end - finish) / layout.scale)

@@ -16,6 +16,7 @@ from graphs.op_graph.paths import earliest_starts
 from graphs.problem import Problem
 from placers.learned.equal_devices import interchangeable
 from placers.learned.features import Column, joined
+from placers.learned.sequential.channels import Channels
 from placers.learned.sequential.decoder_features import AFTER_STATIC, FEATURES, FIRST_STATIC
 from placers.learned.sequential.host_threads import HostThreads, program_position
 from placers.learned.sequential.live_outputs import ForwardOps, LiveOutputs
@@ -55,12 +56,7 @@ class RolloutLayout(NamedTuple):
     limits: Floats  # (devices,) bytes
     latency: Floats  # (devices, devices) seconds, 0 within a device
     per_byte: Floats  # (devices, devices) seconds per byte, 0 within a device
-    channel: Ints  # (devices, devices) as `Cluster.links`
-    channels: int
-    leaving_start: Ints  # (channels + 1,) where the devices begin that send over each channel
-    leaving: Ints  # (devices, of each channel they send over)
-    coming_start: Ints  # (channels + 1,) where the devices begin that receive over each channel
-    coming: Ints  # (devices, of each channel they receive over)
+    channels: Channels
     same: Ints  # (devices,) the first device that this one could change places with
     static: NDArray[np.float32]  # (units, devices, features from FIRST_STATIC to AFTER_STATIC)
     share: Floats  # (units,) of all the work
@@ -89,10 +85,6 @@ class RolloutLayout(NamedTuple):
         link_start, neighbour, links = units.neighbours
         holder, tensor = held.holders.T
         latency, per_byte = link_costs(cluster)
-        apart = ~np.eye(len(cluster), dtype=np.bool_)
-        channels = int(cluster.links[apart].max(initial=0)) + 1
-        leaving_start, leaving = _of_channels(cluster.links[apart], np.nonzero(apart)[0], channels)
-        coming_start, coming = _of_channels(cluster.links[apart], np.nonzero(apart)[1], channels)
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
         host, scale = _threads_and_scale(problem, costs, order, unit_seconds.sum(axis=0))
         placed_in = _order(problem, costs, order, rank)
@@ -123,12 +115,7 @@ class RolloutLayout(NamedTuple):
             limits=held.limits,
             latency=latency,
             per_byte=per_byte,
-            channel=np.where(apart, cluster.links, 0),
-            channels=channels,
-            leaving_start=leaving_start,
-            leaving=leaving,
-            coming_start=coming_start,
-            coming=coming,
+            channels=Channels.of(cluster),
             same=interchangeable(cluster, seconds),
             static=_static(cluster, unit_seconds, held),
             share=share,
@@ -174,12 +161,6 @@ def _order(problem: Problem, costs: Costs, order: str, rank: Floats) -> Ints:
 def starts(key: Ints, count: int) -> Ints:
     """(count + 1,) where each key begins in an array sorted by it."""
     return np.searchsorted(key, np.arange(count + 1)).astype(np.int64)
-
-
-def _of_channels(channel: Ints, device: Ints, channels: int) -> tuple[Ints, Ints]:
-    """(channels + 1,) where the devices of each channel begin, and these, each once; of (pairs,) both."""
-    pairs = np.unique(np.stack([channel, device], axis=1), axis=0)
-    return starts(pairs[:, 0], channels), np.ascontiguousarray(pairs[:, 1])
 
 
 def renamed_by_use(layout: RolloutLayout, placement: Ints) -> Ints:

@@ -214,7 +214,7 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
         elif np.isinf(at):
             at = state.arrival[op, source]
             if layout.carries[i]:
-                channel = layout.channel[source, device]
+                channel = layout.channels.between[source, device]
                 seconds = layout.latency[source, device] + layout.input_bytes[i] * layout.per_byte[source, device]
                 calling += host.send + host.receive
                 issued += host.receive
@@ -263,18 +263,19 @@ def _schedule(layout: RolloutLayout, state: RolloutState, unit: int, device: int
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
         source = state.where[layout.unit[layout.inputs[i]]]
         if source >= 0:
-            state.sent[layout.channel[source, device]] = 0.0
+            state.sent[layout.channels.between[source, device]] = 0.0
 
 
 @inlined
 def _note_traffic(layout: RolloutLayout, state: RolloutState, channel: int) -> None:
     """A channel has carried more; what it has carried, and when it is free, only ever grow."""
-    for k in range(layout.leaving_start[channel], layout.leaving_start[channel + 1]):
-        device = layout.leaving[k]
+    channels = layout.channels
+    for k in range(channels.leaving_start[channel], channels.leaving_start[channel + 1]):
+        device = channels.leaving[k]
         state.busiest_out[device] = max(state.busiest_out[device], state.carried[channel])
         state.free_out[device] = max(state.free_out[device], state.free[channel])
-    for k in range(layout.coming_start[channel], layout.coming_start[channel + 1]):
-        device = layout.coming[k]
+    for k in range(channels.coming_start[channel], channels.coming_start[channel + 1]):
+        device = channels.coming[k]
         state.busiest_in[device] = max(state.busiest_in[device], state.carried[channel])
 
 

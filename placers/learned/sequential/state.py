@@ -141,7 +141,7 @@ class RolloutState(NamedTuple):
             "ops": ops,
             "units": len(layout.order),
             "devices": devices,
-            "channels": layout.channels,
+            "channels": layout.channels.number,
             "components": len(layout.totals.component_share),
             "tensors": len(layout.tensor_bytes),
             "width": layers.first.shape[1],
