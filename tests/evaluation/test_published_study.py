@@ -12,20 +12,33 @@ from evaluation.studies.published import __main__ as published
 from evaluation.studies.published.__main__ import IDEAL, Published
 from evaluation.studies.published.findings import BEST, OURS, SHARDED, Answer, Compared, Judged, results_of
 from evaluation.studies.published.recommended import ROWS, Row
-from evaluation.studies.published.sailor import Scenario, best_of_all, pipeline_of, plan_of, workload
-from evaluation.studies.published.sailor_simulator import LAYERS, Pipeline, SailorSimulator, Stage
+from evaluation.studies.published.sailor import Choice, Scenario, choices, pipeline_of, plan_of, workload
+from evaluation.studies.published.sailor_rivals import best_of_all
+from evaluation.studies.published.sailor_simulator import (
+    CENTRAL,
+    LAYERS,
+    WEST,
+    Group,
+    Pipeline,
+    Pool,
+    SailorSimulator,
+    Stage,
+)
 from graphs.foundation.errors import InputError
 
 GPU = "A100-40"
+POOL, FAR = Pool(GPU, CENTRAL), Pool(GPU, WEST)
 BLOCK = (1.0, 2.0, 0.5)  # seconds of each layer
 TWO = (0.0, 0.0, 2.0)  # GB/s, whatever the size of a message
-EVEN = SailorSimulator({(GPU, tp, 1): [BLOCK] * LAYERS for tp in (1, 2, 4)}, {(GPU, n): TWO for n in (1, 2, 4)}, 8)
+EVEN = SailorSimulator(
+    {(GPU, tp, 1): [BLOCK] * LAYERS for tp in (1, 2, 4)}, {(pool, n): TWO for pool in (POOL, FAR) for n in (1, 2, 4)}, 8
+)
 MEASURED = Path(os.environ.get("PLACELAB_MEASURED", "measured"))
 
 
 def stages(*ends: int) -> tuple[Stage, ...]:
     """On A100s without tensor parallelism, up to these layers."""
-    return tuple(Stage(range(begin, end), GPU, 1) for begin, end in zip((0, *ends), ends, strict=False))
+    return tuple(Stage(range(begin, end), (Group(POOL, 1),)) for begin, end in zip((0, *ends), ends, strict=False))
 
 
 def test_a_step_is_that_of_the_slowest_stage_for_each_micro_batch_but_the_first() -> None:
@@ -48,38 +61,59 @@ def test_what_does_not_fit_or_was_not_measured_takes_for_ever() -> None:
     assert math.isinf(EVEN.seconds(Pipeline(stages(LAYERS), 1, 2))), "no times for two samples"
     many = Pipeline(stages(*range(2, LAYERS + 1, 2)), 1, 1)
     assert math.isfinite(EVEN.seconds(many))
-    assert math.isinf(EVEN.seconds(Pipeline((Stage(range(LAYERS), "V100-16", 1),), 1, 1)))
+    assert math.isinf(EVEN.seconds(Pipeline((Stage(range(LAYERS), (Group(Pool("V100-16"), 1),)),), 1, 1)))
+
+
+def test_a_mixed_stage_is_as_slow_as_its_slowest_replica_and_regions_are_far_apart() -> None:
+    slow = SailorSimulator(
+        {(GPU, tp, 1): [(tp * 1.0, 2.0, 0.5)] * LAYERS for tp in (1, 2)}, EVEN.links, 8
+    )  # fmt: skip
+    both = Pipeline((Stage(range(LAYERS), (Group(POOL, 1), Group(POOL, 2))),), 1, 1)
+    assert slow.seconds(both) == slow.seconds(Pipeline((Stage(range(LAYERS), (Group(POOL, 2),)),), 1, 1))
+    near, far = (slow.transfer(1e6, Group(POOL, 1), Group(pool, 1)) for pool in (POOL, FAR))
+    assert [near, far] == pytest.approx([1e6 / 2e9, 1e6 / 0.20738e9])
 
 
 def test_the_best_pipeline_is_no_slower_than_any_that_is_tried_and_both_simulators_take_it() -> None:
-    best = best_of_all(EVEN, {GPU: 8})
+    best = best_of_all(EVEN, {POOL: 8})
     assert EVEN.seconds(best) <= min(EVEN.seconds(Pipeline(stages(LAYERS), n, 1)) for n in range(1, 9))
-    scenario = Scenario("eight", {GPU: 8}, "none")
-    problem = measured_problem(*workload(EVEN, scenario, {GPU: best.stages[0].tp}, 1), **IDEAL)
+    choice = Choice.of(best)
+    problem = measured_problem(*workload(EVEN, choice), **IDEAL)
     plan = plan_of(best, problem)
-    assert pipeline_of(plan, problem, {GPU: best.stages[0].tp}) == best
+    assert pipeline_of(plan, problem, choice) == best
     assert simulate(problem, plan).step_seconds > 0.0
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+def test_a_step_of_one_stage_takes_as_long_in_both_simulators(replicas: int) -> None:
+    pipeline = Pipeline(stages(LAYERS), replicas, 1)
+    problem = measured_problem(*workload(EVEN, Choice.of(pipeline)), **IDEAL)
+    assert simulate(problem, plan_of(pipeline, problem)).step_seconds == pytest.approx(EVEN.seconds(pipeline))
+
+
+def test_choices_leave_no_gpu_that_a_group_could_have_but_whole_pools() -> None:
+    found = choices(EVEN, {POOL: 8, FAR: 2})
+    assert len(set(found)) == len(found)
+    assert Choice(8, (Group(POOL, 1),), 1) in found, "the other region may be left out"
+    assert Choice(2, (Group(POOL, 4), Group(FAR, 1)), 1) in found
+    assert Choice(2, (Group(POOL, 2),), 1) not in found, "two GPUs of four would be left"
+    assert all(each.replicas * sum(tp for pool, tp in each.groups if pool == POOL) <= 8 for each in found)
 
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="set PLACELAB_MEASURED to the folder of measured layers")
 def test_a_step_that_was_measured_took_about_as_long() -> None:
     """Sailor's plan_config_N4_D2: 16 GH200, two stages, 64 samples, 1.60179 s."""
-    plan = Pipeline(tuple(Stage(some, "GH-96", 4) for some in (range(12), range(12, LAYERS))), 2, 1)
+    plan = Pipeline(tuple(Stage(some, (Group(Pool("GH-96"), 4),)) for some in (range(12), range(12, LAYERS))), 2, 1)
     of = SailorSimulator.of(MEASURED)
     assert SailorSimulator(of.times, of.links, 64).seconds(plan) == pytest.approx(1.60179, rel=0.2)
 
 
-def test_answers_that_sailor_has_no_words_for_do_not_count_and_the_engine_chooses() -> None:
-    scenario = Scenario("any", {GPU: 8}, "none")
-
-    def judged(who: str, engine: float, sailor: float | None) -> Judged:
-        return Judged("any", who, "", 1, engine, sailor, 1.0)
-
-    best = judged(BEST, 4.0, 5.0)
-    ours = [judged(OURS, 1.0, None), judged(OURS, 3.0, 5.5), judged(OURS, 3.5, 4.0)]
-    (result,) = results_of([scenario], [best, *ours])
-    assert (result.by_engine, result.by_sailor, result.is_behind) == (0.75, 1.1, True)
-    assert results_of([scenario], [best, ours[0]]) == []
+def test_scenarios_with_both_answers_are_compared() -> None:
+    scenario = Scenario("any", {POOL: 8}, "none")
+    best, ours = Judged("any", BEST, "", 5.0, None), Judged("any", OURS, "", 5.5, 3.0, by_engine=6.0)
+    (result,) = results_of([scenario], [best, ours])
+    assert (result.by_sailor, result.unseen, result.is_behind) == (1.1, 1.2, True)
+    assert results_of([scenario], [best]) == []
 
 
 def test_a_plan_that_does_not_fit_is_behind_and_the_optimizers_state_is_divided() -> None:

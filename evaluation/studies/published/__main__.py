@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,17 +28,9 @@ from evaluation.studies.pieces import PIECES, do_pieces, load_pieces
 from evaluation.studies.problems import ConditionOptions, measured_problem, model_problem
 from evaluation.studies.published.findings import BEST, CLOSE, OURS, SHARDED, Answer, Compared, Judged, mean, results_of
 from evaluation.studies.published.recommended import ROWS, Row
-from evaluation.studies.published.sailor import (
-    SAMPLES,
-    SCENARIOS,
-    TP,
-    Scenario,
-    best_of_all,
-    pipeline_of,
-    plan_of,
-    workload,
-)
-from evaluation.studies.published.sailor_simulator import Pipeline, SailorSimulator
+from evaluation.studies.published.sailor import SCENARIOS, Choice, Scenario, choices, pipeline_of, plan_of, workload
+from evaluation.studies.published.sailor_rivals import best_of_all
+from evaluation.studies.published.sailor_simulator import SailorSimulator
 from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import run
 from graphs.foundation.errors import InputError
@@ -48,6 +39,7 @@ from graphs.problem import Problem
 RUNTIME = "megatron:overlap=true"  # its way of running plans, with gradients summed up while others are computed
 IDEAL = ConditionOptions(runtime="ideal")  # for profiles, whose times are those of whole layers on their machine
 SAILOR = "sailor"  # the folder of its pieces
+ASKED = 16  # questions to the planner for each scenario: those that promise most
 
 Kept = TypeVar("Kept", bound=msgspec.Struct)
 
@@ -93,9 +85,9 @@ class Published(Simulated):
         return self.written(
             folder, (), painted=(partial(_bars, ratios=bars), 0.9 + 0.24 * len(bars)),
             command=self.command(data="FOLDER", budget=self.budget), budget=self.budget, runtime=self.runtime,
-            found=found, rows=ROWS, mean=mean([each.ratio for each in found]), close=CLOSE, gibibyte=2**30,
-            of_sailor=of_sailor, by_sailor=mean([each.by_sailor for each in of_sailor]),
-            by_engine=mean([each.by_engine for each in of_sailor]),
+            asked=ASKED, found=found, rows=ROWS, mean=mean([each.ratio for each in found]), close=CLOSE, gibibyte=2**30,
+            scenarios=SCENARIOS, of_sailor=of_sailor, by_sailor=mean([each.by_sailor for each in of_sailor]),
+            unseen=mean([each.unseen for each in of_sailor]),
         )  # fmt: skip
 
     @property
@@ -114,30 +106,26 @@ class Published(Simulated):
 
     def _of_scenario(self, simulator: SailorSimulator, scenario: Scenario) -> Mapping[Path, Callable[[], Judged]]:
         folder = self.folder / SAILOR / PIECES
-        ours: dict[Path, Callable[[], Judged]] = {
-            folder / f"{scenario.name}-{tp}-{samples}.json": partial(self._ours, simulator, scenario, tp, samples)
-            for tp, samples in product(TP, SAMPLES)
-            if all((kind, tp, samples) in simulator.times for kind in scenario.gpus)
+        return {
+            folder / f"{scenario.file}-{BEST}.json": partial(_best, simulator, scenario),
+            folder / f"{scenario.file}-{OURS}.json": partial(self._ours, simulator, scenario),
         }
-        return {folder / f"{scenario.name}.json": partial(self._best, simulator, scenario)} | ours
 
-    def _best(self, simulator: SailorSimulator, scenario: Scenario) -> Judged:
-        started = time.process_time()
-        pipeline = best_of_all(simulator, scenario.gpus)
+    def _ours(self, simulator: SailorSimulator, scenario: Scenario) -> Judged:
+        """Of the planner's answers that which Sailor's simulator says is fastest, as of the rivals."""
+        started, answers = time.process_time(), list[Judged]()
+        asked = choices(simulator, scenario.gpus)[:ASKED]
+        for choice in asked:
+            problem = measured_problem(*workload(simulator, choice), **IDEAL)
+            placed, _ = self._placed(problem, f"{OURS}:micro_batches={problem.graph.samples}")
+            pipeline = pipeline_of(placed.plan, problem, choice)
+            if pipeline is not None and placed.timeline.fits:
+                seconds = simulator.seconds(pipeline), placed.timeline.step_seconds
+                answers.append(Judged(scenario.name, OURS, pipeline.text, *seconds))
+        best = min(answers, key=lambda each: each.sailor)
+        by_engine = min(answers, key=lambda each: each.engine or math.inf).sailor
         spent = time.process_time() - started
-        tp = dict.fromkeys(scenario.gpus, 4) | {stage.gpu: stage.tp for stage in pipeline.stages}
-        problem = measured_problem(*workload(simulator, scenario, tp, pipeline.samples), **IDEAL)
-        engine = simulate(problem, plan_of(pipeline, problem)).step_seconds
-        return Judged(scenario.name, BEST, pipeline.text, pipeline.samples, engine, simulator.seconds(pipeline), spent)
-
-    def _ours(self, simulator: SailorSimulator, scenario: Scenario, tp: int, samples: int) -> Judged:
-        degrees = dict.fromkeys(scenario.gpus, tp)
-        problem = measured_problem(*workload(simulator, scenario, degrees, samples), **IDEAL)
-        placed, spent = self._placed(problem, OURS)
-        pipeline = pipeline_of(placed.plan, problem, degrees)
-        sailor = _valid(simulator, pipeline, samples) if placed.timeline.fits else None
-        text = pipeline.text if pipeline else ""
-        return Judged(scenario.name, OURS, text, samples, placed.timeline.step_seconds, sailor, spent)
+        return msgspec.structs.replace(best, by_engine=by_engine, asked=len(asked), cpu_seconds=spent)
 
     def _placed(self, problem: Problem, placer: str) -> tuple[SimulatedPlan, float]:
         """A plan as it is simulated, and CPU seconds."""
@@ -157,11 +145,15 @@ def _bars(figure: Figure, ratios: Mapping[str, float]) -> None:
     axes.grid(axis="x")
 
 
-def _valid(simulator: SailorSimulator, pipeline: Pipeline | None, samples: int) -> float | None:
-    """Seconds of a pipeline of micro-batches of so many samples, if it fits."""
-    if pipeline is None or pipeline.samples != samples:
-        return None
-    return None if math.isinf(seconds := simulator.seconds(pipeline)) else seconds
+def _best(simulator: SailorSimulator, scenario: Scenario) -> Judged:
+    started = time.process_time()
+    pipeline = best_of_all(simulator, scenario.gpus)
+    spent = time.process_time() - started
+    engine = None  # replicas of mixed stages are not alike
+    if all(len(stage.groups) == 1 for stage in pipeline.stages):
+        problem = measured_problem(*workload(simulator, Choice.of(pipeline)), **IDEAL)
+        engine = simulate(problem, plan_of(pipeline, problem)).step_seconds
+    return Judged(scenario.name, BEST, pipeline.text, simulator.seconds(pipeline), engine, cpu_seconds=spent)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What the study of published plans finds: a recommended plan or the best of rivals, each beside the planner's."""
 
-import math
 from collections.abc import Sequence
 
 import msgspec
@@ -68,11 +67,12 @@ class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scenario: str
     who: str  # OURS or BEST
-    text: str  # the pipeline in Sailor's terms, "" if it has none for it
-    samples: int  # of the micro-batches whose times were planned with
-    engine: float  # seconds of a step by placelab's engine
-    sailor: float | None  # by Sailor's simulator, if it fits there
-    cpu_seconds: float
+    text: str  # the pipeline in Sailor's terms
+    sailor: float  # seconds of a step by Sailor's simulator
+    engine: float | None  # by placelab's engine; None of mixed stages, whose replicas are not alike
+    by_engine: float = 0.0  # by Sailor's simulator, of our answer that the engine says is fastest
+    asked: int = 0  # questions to the planner
+    cpu_seconds: float = 0.0
 
 
 class ScenarioResult(msgspec.Struct, frozen=True):
@@ -81,18 +81,16 @@ class ScenarioResult(msgspec.Struct, frozen=True):
     scenario: Scenario
     best: Judged
     ours: Judged
-    answers: int  # of the planner for the scenario
-    cpu_seconds: float  # and of all of them
 
     @property
     def by_sailor(self) -> float:
         """Our step over theirs in Sailor's simulator."""
-        return (self.ours.sailor or math.nan) / (self.best.sailor or math.nan)
+        return self.ours.sailor / self.best.sailor
 
     @property
-    def by_engine(self) -> float:
-        """Our step over theirs in placelab's."""
-        return self.ours.engine / self.best.engine
+    def unseen(self) -> float:
+        """The same where the engine chooses among our answers, and Sailor's simulator only judges."""
+        return self.ours.by_engine / self.best.sailor
 
     @property
     def is_behind(self) -> bool:
@@ -101,21 +99,12 @@ class ScenarioResult(msgspec.Struct, frozen=True):
 
 
 def results_of(scenarios: Sequence[Scenario], judged: Sequence[Judged]) -> list[ScenarioResult]:
-    """Of each scenario that has both: of our answers that which the engine says is fastest.
-
-    Those do not count that Sailor has no words for, that do not fit there, or that were planned with the times of other
-    micro-batches than theirs.
-    """
-    found = []
-    for scenario in scenarios:
-        some = [each for each in judged if each.scenario == scenario.name]
-        best = next((each for each in some if each.who == BEST), None)
-        ours = [each for each in some if each.who == OURS]
-        valid = [each for each in ours if each.sailor is not None]
-        if best and valid:
-            chosen = min(valid, key=lambda each: each.engine)
-            found.append(ScenarioResult(scenario, best, chosen, len(ours), sum(each.cpu_seconds for each in ours)))
-    return found
+    """Of each scenario that has both."""
+    of = {(each.scenario, each.who): each for each in judged}
+    return [
+        ScenarioResult(each, of[each.name, BEST], of[each.name, OURS]) for each in scenarios
+        if (each.name, BEST) in of and (each.name, OURS) in of
+    ]  # fmt: skip
 
 
 def mean(ratios: Sequence[float]) -> Estimate:

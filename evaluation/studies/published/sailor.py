@@ -1,31 +1,38 @@
-"""Sailor's scenarios: pipelines of placelab's planner, and the best ones that its rivals can say, judged twice.
+"""Sailor's scenarios as problems of placelab's planner, and its plans in Sailor's terms.
 
-Sailor's planner has nine rivals. Their answers are not published, so this is stricter: the best of all pipelines that
-those of them can say that give all stages as many replicas, found by trying them in Sailor's own simulator. Such stages
-have equally many layers, or as many as balances them, and one kind of GPU each; GPUs of a kind follow one another.
+Sailor's simulator runs equal replicas of a pipeline, in micro-batches whose times were measured. So the planner plans
+one replica: its devices are groups of GPUs, whose layers were measured together, and the update of a layer takes as
+long as Sailor's simulator says that replicas add up its gradients.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from functools import partial
+from itertools import groupby, product
 from typing import NamedTuple
 
 import numpy as np
 
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
+from evaluation.studies.published.sailor_rivals import (
+    MOST_STAGES,
+    SAMPLES,
+    Gpus,
+    counts_of_replicas,
+    groups_of,
+)
 from evaluation.studies.published.sailor_simulator import (
     ACTIVATIONS,
-    BATCH,
+    BYTES_PER_PARAMETER,
     FLOAT,
     LAYERS,
-    LOADED,
-    LOADED_DIVIDED,
-    MEMORY,
     OUTPUTS,
     PARAMETERS,
-    PER_SERVER,
+    WEST,
+    Group,
     Pipeline,
+    Pool,
     SailorSimulator,
     Stage,
     kind_of,
@@ -34,195 +41,174 @@ from graphs.cluster import Cluster, Device
 from graphs.descriptions.another_batch import with_batch
 from graphs.devices.topology import named_by_kind
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
-from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph import Floats, OpGraph
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 
-Gpus = Mapping[str, int]  # by kind
-Degrees = Mapping[str, int]  # of tensor parallelism, by kind of GPU
-TP, SAMPLES = (1, 2, 4), (1, 2, 4, 8)  # that were measured on all
-MESSAGE = 32e6  # bytes, whose bandwidth all messages have here: of parts of buckets
-WITHIN = {"A100-40": 2.4e11, "V100-16": 1.2e11}  # bytes/s of a GPU's NVLinks
 LATENCY = 10e-6  # seconds
 PEAK, TRAFFIC = 19.5e12, 1.5e12  # FLOP/s, bytes/s; layers are measured, so nothing depends on them
-MOST_STAGES = 8  # of a kind
-HALVINGS = 20  # of the interval in which the slowest stage's seconds are
+STATE = 4 * FLOAT  # bytes that the engine stores of a parameter: weight, gradient, Adam's moments
 
 
 class Scenario(NamedTuple):
-    """GPUs of one zone."""
+    """GPUs of a trace of Sailor's."""
 
     name: str
     gpus: Gpus
-    source: str  # trace in simulations/configs
+    source: str  # in simulations/configs
 
     @property
-    def batch(self) -> int:
-        """Samples that placelab plans: Sailor's, or the next more that all GPUs of a kind can have equally many of.
-
-        Sailor's simulator runs more than the batch as well, where replicas do not divide it.
-        """
-        count = min(self.gpus.values())
-        return -(-BATCH // count) * count
+    def file(self) -> str:
+        """The name of its files."""
+        return self.name.replace(", ", "-").replace(" ", "_")
 
 
+A100, V100, FAR_A100 = Pool("A100-40"), Pool("V100-16"), Pool("A100-40", WEST)
 SCENARIOS = (
-    *(Scenario(f"{n} A100", {"A100-40": n}, "gpu_trace_scaled.csv") for n in (32, 80, 128)),
+    *(Scenario(f"{n} A100", {A100: n}, "gpu_trace_scaled.csv") for n in (32, 80, 128)),
     *(
-        Scenario(f"{n} A100, {3 * n} V100", {"A100-40": n, "V100-16": 3 * n}, "gpu_trace_heterogeneous_imbalanced.csv")
+        Scenario(f"{n} A100, {3 * n} V100", {A100: n, V100: 3 * n}, "gpu_trace_heterogeneous_imbalanced.csv")
         for n in (32, 80, 128)
     ),
+    *(
+        Scenario(f"{4 * n} A100, {n} A100 far away", {A100: 4 * n, FAR_A100: n}, "gpu_trace_multizone.csv")
+        for n in (32, 80, 128)
+    ),
+    Scenario("256 A100, 256 V100", {A100: 256, V100: 256}, "gpu_trace_2zones_2gpus.csv"),
 )
 
 
-def best_of_all(simulator: SailorSimulator, gpus: Gpus) -> Pipeline:
-    """The fastest pipeline by Sailor's simulator of those that its rivals can say."""
-    return min(_sayable(simulator, gpus), key=simulator.seconds)
+class Choice(NamedTuple):
+    """What Sailor's simulator takes as given: how many replicas, of which groups each, in micro-batches of samples."""
+
+    replicas: int
+    groups: tuple[Group, ...]
+    samples: int
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> "Choice":
+        """That of a pipeline of unmixed stages."""
+        return cls(pipeline.replicas, tuple(stage.groups[0] for stage in pipeline.stages), pipeline.samples)
 
 
-def workload(simulator: SailorSimulator, scenario: Scenario, tp: Degrees, samples: int) -> tuple[OpGraph, Cluster]:
-    """The same for placelab: each device is the GPUs of a tensor-parallel group, whose layers were measured together.
+def choices(simulator: SailorSimulator, gpus: Gpus) -> list[Choice]:
+    """All of them, those first that promise most."""
+    found = list[Choice]()
+    for samples in SAMPLES:
+        pools = groups_of(simulator, gpus, samples)
+        for replicas in counts_of_replicas(simulator, samples, sum(gpus.values())):
+            each = [_sets(some, count // replicas) for some, count in zip(pools, gpus.values(), strict=True)]
+            for sets in product(*each):
+                groups = tuple(group for some in sets for group in some)
+                if groups and _may_fit(simulator, groups):
+                    found.append(Choice(replicas, groups, samples))
+    return sorted(found, key=partial(_promise, simulator))
 
-    Times are those of micro-batches of so many samples.
-    """
-    return with_batch(_graph(simulator, tp, samples), scenario.batch), _cluster(simulator, scenario.gpus, tp)
+
+def workload(simulator: SailorSimulator, choice: Choice) -> tuple[OpGraph, Cluster]:
+    """One replica for placelab, whose samples are micro-batches, since their times cannot be divided."""
+    micro_batches = simulator.micro_batches(Pipeline((), choice.replicas, choice.samples))
+    return with_batch(_graph(simulator, choice), micro_batches), _cluster(simulator, choice)
 
 
-def pipeline_of(plan: Plan, problem: Problem, tp: Degrees) -> Pipeline | None:
-    """A plan in Sailor's terms, where replicas hold all in whole; None if it has none for it."""
+def pipeline_of(plan: Plan, problem: Problem, choice: Choice) -> Pipeline | None:
+    """A plan in Sailor's terms; None if it has none for it."""
     schedule = plan.schedule
-    stage_of = schedule.stages[:LAYERS] or (0,) * LAYERS
-    stages, devices = list[Stage](), list[tuple[int, ...]]()
-    for number in range(max(stage_of) + 1):
-        layers = [layer for layer, stage in enumerate(stage_of) if stage == number]
-        kinds = {problem.cluster.devices[each].kind for each in plan.devices[layers[0]]}
-        if len(kinds) > 1:
-            return None
-        kind = kinds.pop()
-        stages.append(Stage(range(layers[0], layers[-1] + 1), kind, tp[kind]))
-        devices.append(plan.devices[layers[0]])
-    used = [device for some in devices for device in some]
-    equal = not any(len(set(shares)) > 1 for shares in schedule.shares)
-    if schedule.recompute or plan.split or not equal or len(set(used)) < len(used):
+    runs = [(devices, len([*some])) for devices, some in groupby(plan.devices[:LAYERS])]
+    used = [device for devices, _ in runs for device in devices]
+    again = len(runs[0][0])  # replicas of the replica
+    in_whole = not (schedule.recompute or plan.split or any(len(set(shares)) > 1 for shares in schedule.shares))
+    if not in_whole or len(set(used)) < len(used) or any(len(devices) != again for devices, _ in runs):
         return None
-    if len({len(some) for some in devices}) > 1:
+    if schedule.micro_batches * again != problem.graph.samples:
         return None
-    samples = problem.graph.samples // (len(devices[0]) * schedule.micro_batches)
-    return Pipeline(tuple(stages), len(devices[0]), samples)
+    stages, begin = list[Stage](), 0
+    for devices, count in runs:
+        groups = {choice.groups[device] for device in devices}
+        stages.append(Stage(range(begin, begin + count), tuple(sorted(groups))))
+        begin += count
+    return Pipeline(tuple(stages), choice.replicas * again, choice.samples)
 
 
 def plan_of(pipeline: Pipeline, problem: Problem) -> Plan:
-    """A pipeline for the engine, in the order of 1F1B."""
-    free = {kind: [at for at, each in enumerate(problem.cluster.devices) if each.kind == kind] for kind in MEMORY}
+    """A pipeline of unmixed stages for the engine, in the order of 1F1B; a stage has the device of its number."""
     stage_of = np.repeat(np.arange(len(pipeline.stages)), [len(each.layers) for each in pipeline.stages])
-    devices = []
-    for stage in pipeline.stages:
-        devices.append(tuple(free[stage.gpu][: pipeline.replicas]))
-        del free[stage.gpu][: pipeline.replicas]
     graph = problem.graph
     stages = stage_of[np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))].tolist()
-    micro_batches = graph.samples // (pipeline.replicas * pipeline.samples)
-    schedule = Schedule(micro_batches, tuple(stages), "early_backward_a")
-    return Plan(tuple(devices[stage] for stage in stages), None, schedule)
+    schedule = Schedule(graph.samples, tuple(stages), "early_backward_a")
+    return Plan(tuple((stage,) for stage in stages), None, schedule)
 
 
-def _sayable(simulator: SailorSimulator, gpus: Gpus) -> Iterator[Pipeline]:
-    for samples, *degrees in product(SAMPLES, *(TP for _ in gpus)):
-        tp = dict(zip(gpus, degrees, strict=True))
-        if not all((kind, tp[kind], samples) in simulator.times for kind in gpus):
-            continue
-        for counts in product(range(MOST_STAGES + 1), repeat=len(gpus)):
-            widths = [gpus[kind] // (tp[kind] * count) for kind, count in zip(gpus, counts, strict=True) if count]
-            for order in {tuple(gpus), tuple(gpus)[::-1]}:
-                kinds = [kind for kind in order for _ in range(counts[list(gpus).index(kind)])]
-                for layers in _partitions(simulator, kinds, tp, samples):
-                    stages = tuple(Stage(some, kind, tp[kind]) for some, kind in zip(layers, kinds, strict=True))
-                    yield from (Pipeline(stages, replicas, samples) for replicas in range(1, min(widths) + 1))
+def _promise(simulator: SailorSimulator, choice: Choice) -> float:
+    """Seconds by Sailor's formula if layers could be divided anywhere, and all groups were stages."""
+    whole, stages = range(LAYERS), len(choice.groups)
+    turns = simulator.micro_batches(Pipeline((), choice.replicas, choice.samples)) - 1 + stages
+    rate = sum(1 / simulator.compute(whole, group, choice.samples) for group in choice.groups)
+    size = OUTPUTS[1] * FLOAT * choice.samples
+    sent = max(simulator.transfer(size, choice.groups[0], group) for group in choice.groups) if stages > 1 else 0.0
+    summed = max(simulator.all_reduce(Stage(whole, (group,)), choice.replicas) for group in choice.groups)
+    return turns * (1 / rate + 2 * sent) + summed / stages
 
 
-def _partitions(simulator: SailorSimulator, kinds: Sequence[str], tp: Degrees, samples: int) -> Iterator[list[range]]:
-    """Equally many layers for each stage, and as many as balance them."""
-    if not kinds:
+def _sets(groups: Sequence[Group], gpus: int) -> Iterator[tuple[Group, ...]]:
+    """No group of a pool, and the sets that so many of its GPUs make, to which none could be added."""
+    yield ()
+    if not groups:
         return
-    ends = [round(LAYERS * (at + 1) / len(kinds)) for at in range(len(kinds))]
-    yield [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
-    times = {kind: simulator.times[kind, tp[kind], samples] for kind in kinds}
-    seconds = {kind: [forward + backward for forward, backward, _ in some] for kind, some in times.items()}
-    least, most = 0.0, max(sum(each) for each in seconds.values())
-    found: list[range] = []
-    for _ in range(HALVINGS):
-        middle = (least + most) / 2
-        if tried := _within(middle, [seconds[kind] for kind in kinds]):
-            most, found = middle, tried
-        else:
-            least = middle
-    if found:
-        yield found
+    most = [min(MOST_STAGES, gpus // group.tp) for group in groups]
+    for counts in product(*(range(count + 1) for count in most)):
+        used = sum(count * group.tp for count, group in zip(counts, groups, strict=True))
+        is_full = gpus - used < groups[0].tp or sum(counts) == MOST_STAGES
+        if used <= gpus and 0 < sum(counts) <= MOST_STAGES and is_full:
+            yield tuple(group for count, group in zip(counts, groups, strict=True) for _ in range(count))
 
 
-def _within(limit: float, seconds: Sequence[Sequence[float]]) -> list[range]:
-    """Layers for each stage, as many as take at most so long; [] if some are left."""
-    begin, found = 0, list[range]()
-    for at, own in enumerate(seconds):
-        end, spent, others = begin, 0.0, len(seconds) - 1 - at
-        while end < LAYERS - others and spent + own[end] <= limit:
-            spent += own[end]
-            end += 1
-        if end == begin:
-            return []
-        found.append(range(begin, end))
-        begin = end
-    return found if begin == LAYERS else []
+def _may_fit(simulator: SailorSimulator, groups: Sequence[Group]) -> bool:
+    parameters = sum(PARAMETERS[1][kind_of(layer)] for layer in range(LAYERS))
+    return parameters * BYTES_PER_PARAMETER <= sum(simulator.room(group) * group.tp for group in groups)
 
 
-def _graph(simulator: SailorSimulator, tp: Degrees, samples: int) -> OpGraph:
-    """A step; a device's memory is that of all GPUs of a group, and so is what its layers keep."""
-    measured = {kind: simulator.times[kind, degree, samples] for kind, degree in tp.items()}
-    any_kind, most = next(iter(measured)), max(tp.values())
-
-    def group(sizes: Mapping[int, tuple[int, int, int]], part: int) -> int:
-        return most * sizes[most][part]
-
-    layers, kept = [], []
-    for layer, (forward, backward, _) in enumerate(measured[any_kind]):
+def _graph(simulator: SailorSimulator, choice: Choice) -> OpGraph:
+    """A micro-batch; a device's memory is that of all GPUs of a group, and so is what its layers keep."""
+    most = max(group.tp for group in choice.groups)
+    kinds = {group.text: group for group in choice.groups}
+    first = simulator.times[choice.groups[0].pool.gpu, choice.groups[0].tp, choice.samples]
+    layers, kept = list[ProfiledLayer](), list[float]()
+    for layer, (forward, backward, _) in enumerate(first):
         part = kind_of(layer)
-        output = OUTPUTS[part] * FLOAT * samples
-        size = group(PARAMETERS, part) * FLOAT
-        layers.append(ProfiledLayer(f"{layer}", f"layer{layer}", forward, backward, (output,), False, size))
-        kept.append(max(0.0, group(ACTIVATIONS, part) * FLOAT * samples - output))
+        output = OUTPUTS[part] * FLOAT * choice.samples
+        stored = most * PARAMETERS[most][part] * FLOAT * BYTES_PER_PARAMETER / STATE
+        layers.append(ProfiledLayer(f"{layer}", f"layer{layer}", forward, backward, (output,), False, stored))
+        kept.append(max(0.0, most * ACTIVATIONS[most][part] * FLOAT * choice.samples - output))
     chain = tuple((f"{layer}", f"{layer + 1}") for layer in range(LAYERS - 1))
-    graph = LayerProfile(f"OPT-350M by {samples}", tuple(layers), chain).graph()
+    graph = LayerProfile(f"OPT-350M by {choice.samples}", tuple(layers), chain).graph()
     unsent = np.zeros(len(graph))
     unsent[:LAYERS] = kept
-    by_kind = {kind: np.zeros(len(graph)) for kind in tp}  # updates take no time
-    for op, mirror in enumerate(graph.mirror.tolist()):
-        if graph.phase[op] < Phase.UPDATE:
-            for kind, some in measured.items():
-                by_kind[kind][op] = some[op][0] if mirror < 0 else some[mirror][1]
-    graph = replace(
-        graph, unsent_bytes=unsent, batch_law=BatchLaw(samples), measured_on=by_kind,
-        measured_seconds=np.full(len(graph), np.nan),
+    of_layer = np.where(graph.mirror >= 0, graph.mirror, np.arange(len(graph)))
+    return replace(
+        graph, unsent_bytes=unsent, batch_law=BatchLaw(1), measured_seconds=np.full(len(graph), np.nan),
+        measured_on={
+            kind: _seconds(simulator, choice, group)[graph.phase, of_layer] for kind, group in kinds.items()
+        },
     )  # fmt: skip
-    return graph
 
 
-def _cluster(simulator: SailorSimulator, gpus: Gpus, tp: Degrees) -> Cluster:
-    """Groups of GPUs, four GPUs a server; every group has a network card for each of its GPUs."""
-    devices, server, network = list[Device](), list[int](), list[float]()
-    for kind, count in gpus.items():
-        degree = tp[kind]
-        loaded = LOADED if degree == 1 else LOADED_DIVIDED
-        for group in range(count // degree):
-            devices.append(Device(kind, kind, PEAK, TRAFFIC, (MEMORY[kind] * 2.0**30 - loaded) * degree))
-            server.append(group * degree // PER_SERVER + 1000 * list(gpus).index(kind))
-            network.append(degree * MESSAGE / simulator.transfer(MESSAGE, kind))
-    together = np.equal.outer(server, server)
-    inside = np.array([WITHIN[each.kind] for each in devices])
-    count = len(devices)
-    source = np.broadcast_to(np.arange(count)[:, None], (count, count))
+def _seconds(simulator: SailorSimulator, choice: Choice, group: Group) -> Floats:
+    """(phases, layers) forward, backward and update; gradients are added up as if the whole model were a stage."""
+    forward, backward, update = np.array(simulator.times[group.pool.gpu, group.tp, choice.samples]).T
+    parameters = np.array([PARAMETERS[1][kind_of(layer)] for layer in range(LAYERS)])
+    summed = simulator.all_reduce(Stage(range(LAYERS), (group,)), choice.replicas) * parameters / parameters.sum()
+    return np.array([forward, backward, update / LAYERS + summed])
+
+
+def _cluster(simulator: SailorSimulator, choice: Choice) -> Cluster:
+    """The groups of a replica, each on a machine of its own; messages are those between blocks."""
+    groups, count = choice.groups, len(choice.groups)
+    size = OUTPUTS[1] * FLOAT * choice.samples
+    devices = [Device(each.text, each.text, PEAK, TRAFFIC, simulator.room(each) * each.tp) for each in groups]
     return Cluster(
-        ", ".join(f"{count} {kind}" for kind, count in gpus.items()), named_by_kind(devices),
+        f"{count} groups", named_by_kind(devices),
         latency=np.full((count, count), LATENCY),
-        bandwidth=np.where(together, inside[:, None], np.minimum.outer(network, network)),
-        channel=np.where(together, source, count + source),
+        bandwidth=np.array([[size / simulator.transfer(size, one, other) for other in groups] for one in groups]),
+        channel=np.broadcast_to(np.arange(count)[:, None], (count, count)),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sailor's simulator: how long a step of OPT-350M takes as pipelines of equal replicas, and whether it fits.
+"""Sailor's simulator: how long a step of OPT-350M takes as replicas of a pipeline, and whether it fits.
 
 After `sailor/Planner/simulations/runtime_simulator.py` of github.com/eth-easl/sailor (Strati et al. 2025, section 4.2),
 MIT licence. Its times are those of layers, measured for each kind of GPU, degree of tensor parallelism and size of
@@ -12,6 +12,8 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,15 +37,46 @@ ACTIVATIONS = {  # numbers of a sample that are kept for the backward pass
 }  # fmt: skip
 OUTPUTS = (2097152, 2097152, 103022593)  # numbers of a sample that leave a layer
 
+CENTRAL, WEST = "us-central1", "us-west1"
+ZONES = {"us-central1-a": CENTRAL, "us-west1-b": WEST}  # those whose links stand for their region's
+# A100s of us-central1-a to us-west1-b, by how many of a machine send: providers/gcp/multizone_bandwidths_het.json
+BETWEEN_REGIONS = {
+    1: (-0.00264623, 0.0478963, 0.20738), 2: (-0.00144762, 0.0509, 0.326366), 4: (-0.000408921, 0.0561612, 0.375974),
+}  # fmt: skip
+
 Measured = tuple[float, float, float]  # seconds: forward, backward, update
+Fit = tuple[float, float, float]  # GB/s, a polynomial of the logarithm of megabytes
+
+
+class Pool(NamedTuple):
+    """GPUs of one kind in a region."""
+
+    gpu: str
+    region: str = CENTRAL
+
+    @property
+    def text(self) -> str:
+        """The kind, and the region if it is another than that of most."""
+        return self.gpu if self.region == CENTRAL else f"{self.gpu} in {self.region}"
+
+
+class Group(NamedTuple):
+    """The GPUs of a tensor-parallel replica."""
+
+    pool: Pool
+    tp: int
+
+    @property
+    def text(self) -> str:
+        """The pool and how many."""
+        return f"{self.pool.text} x {self.tp}"
 
 
 class Stage(NamedTuple):
-    """Layers on equal replicas."""
+    """Layers, and the groups that its replicas have: one kind, or a mixture of several."""
 
     layers: range
-    gpu: str
-    tp: int  # GPUs of each replica
+    groups: tuple[Group, ...]
 
 
 class Pipeline(NamedTuple):
@@ -56,7 +89,9 @@ class Pipeline(NamedTuple):
     @property
     def text(self) -> str:
         """Layers of each stage, its GPUs and their tensor parallelism."""
-        stages = ", ".join(f"{len(each.layers)} on {each.gpu} x {each.tp}" for each in self.stages)
+        stages = ", ".join(
+            f"{len(each.layers)} on {' and '.join(group.text for group in each.groups)}" for each in self.stages
+        )
         return f"{self.replicas} x ({stages}), {self.samples} samples"
 
 
@@ -70,7 +105,7 @@ class SailorSimulator:
     """Times of layers, and polynomials of bandwidths in GB/s, from `layers.csv` and `links.csv` of a folder."""
 
     times: Mapping[tuple[str, int, int], Sequence[Measured]]  # by GPU, tensor parallelism, samples: of each layer
-    links: Mapping[tuple[str, int], tuple[float, float, float]]  # by GPU, and how many of a machine send
+    links: Mapping[tuple[Pool, int], Fit]  # between machines of a region, by how many GPUs of a machine send
     batch: int = BATCH  # samples of a step
 
     @classmethod
@@ -85,39 +120,54 @@ class SailorSimulator:
         as_measured = [*(min(layer, 2) for layer in range(BLOCKS + 1)), BLOCKS + 1]  # further blocks are as the second
         times = {key: [given[layer] for layer in as_measured] for key, given in rows.items()}
         links = {
-            (row["gpu"], int(row["gpus"])): (float(row["a"]), float(row["b"]), float(row["c"]))
-            for row in _rows(folder / "links.csv") if row["where"] == "inter"
+            (Pool(row["gpu"], ZONES[zone]), int(row["gpus"].partition(">")[0])): (
+                float(row["a"]), float(row["b"]), float(row["c"]),
+            )
+            for row in _rows(folder / "links.csv")
+            if row["where"] == "between nodes" and (zone := row["key"].partition(".")[0]) in ZONES
         }  # fmt: skip
         return cls(times, links)
 
     def seconds(self, pipeline: Pipeline) -> float:
         """Of a step; infinite if it does not fit, or was not measured."""
         stages, samples = pipeline.stages, pipeline.samples
-        if any((each.gpu, each.tp, samples) not in self.times for each in stages) or not self._fits(pipeline):
+        groups = [group for stage in stages for group in stage.groups]
+        if any((pool.gpu, tp, samples) not in self.times for pool, tp in groups) or not self._fits(pipeline):
             return math.inf
-        measured = [[self.times[each.gpu, each.tp, samples][layer] for layer in each.layers] for each in stages]
-        compute = [sum(forward + backward for forward, backward, _ in some) for some in measured]
+        compute = [max(self.compute(stage.layers, group, samples) for group in stage.groups) for stage in stages]
         send = self._sends(pipeline)
         slowest = max(one + other for one, other in zip(compute, send, strict=True))
-        turns = math.ceil(self.batch / (samples * pipeline.replicas)) - 1
-        update = max(some[0][2] for some in measured)
-        summed = max(self._all_reduce(each, pipeline.replicas) for each in stages)
-        return turns * slowest + sum(send) + sum(compute) + update + summed
+        update = max(
+            self.times[pool.gpu, tp, samples][stage.layers[0]][2] for stage in stages for pool, tp in stage.groups
+        )
+        summed = max(self.all_reduce(each, pipeline.replicas) for each in stages)
+        return (self.micro_batches(pipeline) - 1) * slowest + sum(send) + sum(compute) + update + summed
 
-    def transfer(self, size: float, gpu: str, gpus: int = 1) -> float:
-        """Seconds that bytes take between machines, by so many GPUs of each."""
-        doubled = math.log2(size / 1e6)
-        square, linear, constant = self.links[gpu, gpus]
-        return size / 1e9 / (square * doubled**2 + linear * doubled + constant)
+    def micro_batches(self, pipeline: Pipeline) -> int:
+        """Of each replica; the last ones may be more than the batch has."""
+        return math.ceil(self.batch / (pipeline.samples * pipeline.replicas))
+
+    def compute(self, layers: range, group: Group, samples: int) -> float:
+        """Seconds of layers, forward and backward."""
+        until = self._seconds_until[group.pool.gpu, group.tp, samples]
+        return until[layers.stop] - until[layers.start]
+
+    def transfer(self, size: float, one: Group, other: Group) -> float:
+        """Seconds that bytes take between two machines."""
+        if one.pool.region != other.pool.region:
+            return _seconds(size, BETWEEN_REGIONS[min(one.tp, other.tp)])
+        return max(_seconds(size, self.links[each]) for each in (one, other))
+
+    def room(self, group: Group) -> float:
+        """Bytes of each of its GPUs, without what is loaded there."""
+        return MEMORY[group.pool.gpu] * 2.0**30 - (LOADED if group.tp == 1 else LOADED_DIVIDED)
 
     def _fits(self, pipeline: Pipeline) -> bool:
-        for after, stage in zip(range(len(pipeline.stages), 0, -1), pipeline.stages, strict=True):
-            kinds = [kind_of(layer) for layer in stage.layers]
-            kept = sum(ACTIVATIONS[stage.tp][kind] for kind in kinds) * pipeline.samples * FLOAT
-            held = BYTES_PER_PARAMETER * sum(PARAMETERS[stage.tp][kind] for kind in kinds)
-            if held + kept * after + (LOADED if stage.tp == 1 else LOADED_DIVIDED) > MEMORY[stage.gpu] * 2**30:
-                return False
-        return True
+        return all(
+            held_bytes(stage.layers, group.tp, pipeline.samples, kept) <= self.room(group)
+            for kept, stage in zip(range(len(pipeline.stages), 0, -1), pipeline.stages, strict=True)
+            for group in stage.groups
+        )
 
     def _sends(self, pipeline: Pipeline) -> list[float]:
         """Of each stage, for a micro-batch: what it sends on and back; the ends count double, as there."""
@@ -127,7 +177,7 @@ class SailorSimulator:
 
         def between(one: Stage, other: Stage, layer: int) -> float:
             size = OUTPUTS[kind_of(layer)] * FLOAT * pipeline.samples
-            return max(self.transfer(size, each.gpu, each.tp) for each in (one, other))
+            return max(self.transfer(size, *pair) for pair in product(one.groups, other.groups))
 
         sent = []
         for at, stage in enumerate(stages):
@@ -139,15 +189,37 @@ class SailorSimulator:
                 sent.append(on + back if at or last <= 2 else 2 * on)
         return sent
 
-    def _all_reduce(self, stage: Stage, replicas: int) -> float:
+    @cached_property
+    def _seconds_until(self) -> Mapping[tuple[str, int, int], Sequence[float]]:
+        """Forward and backward, before each layer and in all."""
+        return {key: [0.0, *accumulate(each[0] + each[1] for each in some)] for key, some in self.times.items()}
+
+    def all_reduce(self, stage: Stage, replicas: int) -> float:
+        """Seconds in which the replicas of a stage add up their gradients."""
         if replicas == 1:
             return 0.0
-        left, seconds = sum(PARAMETERS[1][kind_of(layer)] for layer in stage.layers) * FLOAT / min(4, stage.tp), 0.0
+        each = [Group(pool, 1) for pool, _ in stage.groups]
+        divided = min(PER_SERVER, *(tp for _, tp in stage.groups))
+        left, seconds = sum(PARAMETERS[1][kind_of(layer)] for layer in stage.layers) * FLOAT / divided, 0.0
         while left > 0:
             bucket = min(left, BUCKET)
-            seconds += 2 * (replicas - 1) * self.transfer(bucket / replicas, stage.gpu)
+            slowest = max(self.transfer(bucket / replicas, *pair) for pair in product(each, repeat=2))
+            seconds += 2 * (replicas - 1) * slowest
             left -= bucket
         return seconds
+
+
+def held_bytes(layers: range, tp: int, samples: int, kept: int) -> float:
+    """Of each GPU of a stage that keeps so many micro-batches."""
+    kinds = [kind_of(layer) for layer in layers]
+    activations = sum(ACTIVATIONS[tp][kind] for kind in kinds) * samples * FLOAT
+    return BYTES_PER_PARAMETER * sum(PARAMETERS[tp][kind] for kind in kinds) + activations * kept
+
+
+def _seconds(size: float, fit: Fit) -> float:
+    square, linear, constant = fit
+    doubled = math.log2(size / 1e6)
+    return size / 1e9 / (square * doubled**2 + linear * doubled + constant)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
