@@ -12,6 +12,7 @@ All of it takes no simulation. The numbers are chosen by problems of neither tra
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,6 +36,7 @@ def placed_in_groups(problem: Problem, candidates: Callable[[Problem], Ints]) ->
     return at_finest((problem, coarse), 1, candidates(coarse))
 
 
+@lru_cache(maxsize=1)  # placements, their orders and their repairs are of the same groups, one after another
 def in_groups(problem: Problem) -> Problem:
     """The problem with its units in `MOST_UNITS` groups."""
     return replace(problem, graph=tie_levels(problem.graph, [MOST_UNITS])[0])
