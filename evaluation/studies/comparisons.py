@@ -11,12 +11,17 @@ from evaluation.comparing.compare import compare
 from evaluation.records.journal import records
 from evaluation.records.record import Failure
 from evaluation.studies.problems import Problems
+from graphs.foundation.documents import read_file
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.progress import progress
-from placers import default
 from placers.learned.policy_file import WEIGHTS
+
+CHEAP = (  # placers without training or search, that take seconds on any graph
+    "heft", "human_expert", "metis", "metis:default=true", "kahip", "peft", "m_etf", "m_sct", "m_topo",
+    "gpipe:micro_batches=1", "pipedream", "single_device", "round_robin",
+)  # fmt: skip
 
 
 def compared(
@@ -39,15 +44,17 @@ def compared(
     return list(comparison.failures)
 
 
-def check_policy(out: Path) -> None:
-    """Make a study's folder; all its journals are of one released policy.
+def check_policies(out: Path, folders: Mapping[str, Path]) -> None:
+    """Make a study's folder; in all its journals, a policy's name is of the same weights. `folders` have them.
 
-    Raises InputError if the folder is of another policy than the one that is released now, or there is none.
+    Raises InputError if a name was that of another policy before, or a folder has no policy.
     """
-    default.build()  # refused here if there is none
     out.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256((default.RELEASED / WEIGHTS).read_bytes()).hexdigest()
-    kept = out / "policy.sha256"
-    if kept.exists() and kept.read_text().strip() != digest:
-        raise InputError(f"{out} is of another policy than {default.RELEASED}; choose another --out")
-    write_whole(kept, f"{digest}\n")
+    kept = out / "policy.sha256"  # as sha256sum writes it: digits, two spaces, and a name
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    known = {name or "default": digest for digest, _, name in (line.partition("  ") for line in lines)}
+    for name, folder in folders.items():
+        digest = hashlib.sha256(read_file(folder / WEIGHTS, "name the folder of a run")).hexdigest()
+        if known.setdefault(name, digest) != digest:
+            raise InputError(f"{out} is of another policy than {folder}; choose another --out")
+    write_whole(kept, "".join(f"{digest}  {name}\n" for name, digest in known.items()))

@@ -81,12 +81,22 @@ class Frame:
         """The number of seeds that any placer has."""
         return len({seed for rows in self.seconds.values() for seed in rows})
 
-    def against(self, own: Hashable, rival: Hashable, problems: Collection[str] | None = None) -> Against:
-        """Means over seeds against a rival's, on some of the problems, or on all; the interval is over problems."""
+    def against(
+        self, own: Hashable, rival: Hashable, problems: Collection[str] | None = None,
+        *, stratum: Callable[[str], str] | None = None,
+    ) -> Against:  # fmt: skip
+        """Means over seeds against a rival's, on some of the problems, or on all; the interval is over problems.
+
+        A `stratum` of problems, by their names, is drawn from by itself, as many times as it has problems.
+        """
         columns = self._columns(problems)
         mine, theirs = self.means[own][columns], self.means[rival][columns]
         ratios = _ratio(mine, theirs)
-        return _against(estimate([ratios[np.isfinite(ratios)]]), mine, theirs)
+        strata: dict[str | None, list[float]] = {}
+        for column, ratio in zip(columns, ratios.tolist(), strict=True):
+            if math.isfinite(ratio):
+                strata.setdefault(stratum and stratum(self.problems[column]), []).append(ratio)
+        return _against(estimate([np.array(some) for some in strata.values()]), mine, theirs)
 
     def unfit(self, who: Hashable, problems: Collection[str] | None = None) -> int:
         """On how many problems the plan of any seed does not fit."""

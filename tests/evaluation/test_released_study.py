@@ -11,6 +11,7 @@ import pytest
 from evaluation.comparing.task import Task
 from evaluation.records.journal import JournalEntry
 from evaluation.records.record import Failure, Record
+from evaluation.studies.comparisons import CHEAP
 from evaluation.studies.frame import Frame
 from evaluation.studies.problems import suite_problems
 from evaluation.studies.released import parts as released_parts
@@ -20,7 +21,6 @@ from evaluation.studies.released.parts import (
     ANNEALING,
     BEST,
     BEST_CHEAP,
-    CHEAP,
     CLIMBING,
     FEW,
     GREEDY,

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, RED
 from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate
+from evaluation.studies.comparisons import CHEAP
 from evaluation.studies.document import across_simulations
 from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of
 from evaluation.studies.released import parts
-from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, LONG_SEARCH, Entry
+from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, FEW, GREEDY, LONG_SEARCH, Entry
 from evaluation.studies.simulated import Simulated
 
 OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(parts.SEARCH)}

@@ -16,18 +16,15 @@ import numpy as np
 
 from evaluation.records.journal import records
 from evaluation.records.record import Failure, Record
-from evaluation.studies.comparisons import check_policy, compared
+from evaluation.studies.comparisons import CHEAP, check_policies, compared
 from evaluation.studies.frame import Frame, family_of
 from evaluation.studies.problems import ConditionOptions, Problems, measured_problem, suite_problems
 from graphs.files.suites import KEPT_ASIDE
 from graphs.formats.msr import is_workload
 from graphs.foundation.engine import Workers
 from graphs.problem import Problem
+from placers import default
 
-CHEAP = (  # placers without training or search, that take seconds on any graph
-    "heft", "human_expert", "metis", "metis:default=true", "kahip", "peft", "m_etf", "m_sct", "m_topo",
-    "gpipe:micro_batches=1", "pipedream", "single_device", "round_robin",
-)  # fmt: skip
 GROUPS = 64
 FEW = 16  # simulations of placers that choose or search
 REFERENCE = 20_000  # simulations of the annealing that shows what can be reached
@@ -81,7 +78,8 @@ def do_part(
 
     Raises InputError if the study's folder is of another policy than the one that is released now.
     """
-    check_policy(out)
+    default.build()  # refused here if there is none
+    check_policies(out, {"default": default.RELEASED})
     failures: list[Failure] = []
     for budget, allowed in budgets(part).items():
         journal, about = journal_of(part, budget, out, suffix), f"{part}, {budget} simulations"

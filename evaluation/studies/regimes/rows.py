@@ -1,0 +1,108 @@
+"""The rows of the study of regimes: problems that are alike in one respect, and what a policy is to gain on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import NamedTuple, Unpack
+
+import numpy as np
+
+from evaluation.commands.arguments import AUTO
+from evaluation.commands.problems import asked_runtime
+from evaluation.studies.problems import ConditionOptions, Problems, suite_problems
+from graphs.problem import Problem
+from graphs.runtime import Runtime, runtime_of
+from training.problems.random.random_problem import APART, random_problem
+from training.problems.random.settings import World
+
+KINDS = ("elimination", "fan", "series_parallel")  # of random graphs; our recipes hold them out
+SEED = 1 << 22  # of the random problems; no training and no validation has it
+GROUPS = 128  # of captured models
+FEWEST = 90  # units of a captured model
+SIZES, MIXED, MANY_UNITS = (90, 256), (0.02, 10.0), (400, 512)  # where a row says nothing else
+
+
+class Limit(NamedTuple):
+    """Processor seconds that everything has: as many as annealing takes for some simulations, or a number of them."""
+
+    name: str
+    simulations: int = 0
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """In the names of files."""
+        return self.name.replace(" ", "_").replace(",", "")
+
+
+HUNDRED, THOUSAND = Limit("100 simulations", 100), Limit("1,000 simulations", 1000)
+TEN_SECONDS = Limit("10 s", seconds=10.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Problems that are alike in one respect."""
+
+    about: str
+    settings: World | None = None  # of random problems; None: those of the suite that the row is named after
+    goals: Mapping[Limit, float] = field(default_factory=lambda: {HUNDRED: 0.15, THOUSAND: 0.03})
+    """By which share steps are to be faster than the best rival's, of each limit; 0: nothing is asked."""
+
+
+def _units(few: int, many: int, goals: Mapping[Limit, float]) -> Row:
+    return Row(f"{few:,}-{many:,} units", World(units=(few, many), devices=(4, 4)), goals)
+
+
+def _devices(number: int, units: tuple[int, int] = SIZES) -> Row:
+    return Row(f"{number} devices", World(units=units, devices=(number, number)))
+
+
+def _transfers(ratio: float) -> Row:
+    return Row(f"transfers {ratio:g} times the work", World(units=SIZES, devices=(4, 4), transfers=(ratio, ratio)))
+
+
+ROWS: Mapping[str, Row] = {
+    "units30": _units(30, 40, {HUNDRED: 0.0, THOUSAND: 0.03}),
+    "units90": _units(90, 128, {HUNDRED: 0.15, THOUSAND: 0.03}),
+    "units200": _units(200, 256, {HUNDRED: 0.15, THOUSAND: 0.03}),
+    "units900": _units(900, 1024, {HUNDRED: 0.15, THOUSAND: 0.03}),
+    "units3500": _units(3500, 4096, {HUNDRED: 0.15, THOUSAND: 0.08}),
+    "units10000": _units(10_000, 12_288, {HUNDRED: 0.15, THOUSAND: 0.08, TEN_SECONDS: 0.05}),
+    "devices2": _devices(2),
+    "devices8": _devices(8),
+    "devices16": _devices(16),
+    "devices48": _devices(48, MANY_UNITS),
+    "transfers0.05": _transfers(0.05),
+    "transfers3": _transfers(3.0),
+    "transfers10": _transfers(10.0),
+    "newfamilies": Row("captured models, families never seen"),
+    "heldout": Row("captured models, families of the training"),
+}
+
+
+def row_problems(name: str, number: int, **timing: Unpack[ConditionOptions]) -> Problems:
+    """The problems of a row: `number` random ones, kinds in turn, or all of a suite in at most `GROUPS` op groups."""
+    if (settings := ROWS[name].settings) is None:
+        return suite_problems(name, groups=GROUPS, **timing)
+    asked = timing.get("runtime", AUTO), timing.get("order", AUTO), timing.get("host", AUTO)
+    runtime = asked_runtime(*asked, default=runtime_of("parallelize"))
+    place = list(ROWS).index(name)
+    return {
+        f"{KINDS[i % len(KINDS)]}:number={i}@{name}": partial(_drawn, settings, place, i, name, runtime)
+        for i in range(number)
+    }
+
+
+def _drawn(settings: World, row: int, number: int, name: str, runtime: Runtime) -> Problem:
+    """A random problem of a row, whose graph has at least as many units as the settings ask: others are drawn again."""
+    kind = KINDS[number % len(KINDS)]
+    problems = (
+        random_problem(settings, kind, np.random.default_rng((SEED, APART, row, number, attempt)), runtimes=[runtime])
+        for attempt in count()
+    )
+    found = next(problem for problem in problems if problem.graph.num_units >= settings.units[0])
+    graph = replace(found.graph, name=f"{kind}:number={number}")
+    return replace(found, graph=graph, cluster=replace(found.cluster, name=name))
