@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from evaluation.drawing.figures import drawn
 from evaluation.records import formatting
@@ -44,13 +42,3 @@ def estimated(given: Estimate, *, digits: int = 3) -> str:
         return "-"
     value, low, high = (f"{each:.{digits}f}" for each in (given.value, given.low, given.high))
     return value + (f" [{low}, {high}]" if given.low < given.high else "")
-
-
-def across_simulations(axes: Axes, title: str) -> None:
-    """Title, grid and the logarithmic axis of a panel of step times by simulations."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(title)
-    axes.set_xlabel("simulations")
-    axes.grid()

@@ -1,4 +1,4 @@
-"""The released policy: against cheap placers and search, on what it never saw, and with more simulations.
+"""The released policy: against cheap placers and search, on what it never saw.
 
     python -m evaluation.studies.released --out runs/studies/released --parts heldout,newfamilies --workers 2
 
@@ -25,7 +25,7 @@ class Released(Simulated):
 
     name = "released"
     parts: str = ",".join(PARTS)
-    """heldout, newfamilies, clusters, profiles, curves, with commas between them."""
+    """heldout, newfamilies, clusters, profiles, with commas between them."""
     seeds: int = 1
     """How many seeds to run each placer with; the intervals are over problems."""
     data: Path | None = None
@@ -55,7 +55,7 @@ class Released(Simulated):
         found = {name: part for name, some in done.items() if (part := part_of(some)).problems}
         if not found:
             raise InputError(f"{self.folder}: nothing is done yet of {self.parts}")
-        records = (record for of_part in done.values() for some in of_part.values() for record in some)
+        records = (record for of_part in done.values() for record in of_part)
         return save(self, found, folder, records)
 
 

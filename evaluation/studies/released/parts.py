@@ -1,25 +1,23 @@
-"""The parts of the study of the released policy: problems, placers, and numbers of simulations.
+"""The parts of the study of the released policy: problems and placers.
 
-Each is a comparison, or several with different budgets, and each comparison has a journal in the study's folder: what
-is in it is not done again.
+Each is a comparison with a journal in the study's folder: what is in it is not done again.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from evaluation.records.journal import records
 from evaluation.records.record import Failure, Record
 from evaluation.studies.comparisons import CHEAP, check_policies, compared
-from evaluation.studies.frame import Frame, family_of
+from evaluation.studies.frame import Frame
 from evaluation.studies.problems import ConditionOptions, Problems, measured_problem, suite_problems
-from graphs.files.suites import KEPT_ASIDE
 from graphs.formats.msr import is_workload
 from graphs.foundation.engine import Workers
 from graphs.problem import Problem
@@ -27,17 +25,10 @@ from placers import default
 
 GROUPS = 64
 FEW = 16  # simulations of placers that choose or search
-REFERENCE = 20_000  # simulations of the annealing that shows what can be reached
-PROFILES, CURVES = "profiles", "curves"
-PARTS = ("heldout", "newfamilies", "clusters", PROFILES, CURVES)  # suites, but for the profiles; the longest last
+PROFILES = "profiles"
+PARTS = ("heldout", "newfamilies", "clusters", PROFILES)  # suites, but for the profiles
 
 GREEDY, BEST, SEARCH, ANNEALING = "default:samples=1", "default", "annealing:policy=default", "annealing"
-TUNED, CLIMBING = "default+finetuned", "hill_climbing"
-SEARCHES: dict[int, tuple[str, ...]] = {  # the placers of the curves, by simulations
-    FEW: (TUNED, CLIMBING),  # in addition to the two in every part
-    **dict.fromkeys((100, 1000, 2000), (ANNEALING, SEARCH, TUNED, CLIMBING)),
-    REFERENCE: (ANNEALING, SEARCH),
-}
 
 # In a folder of profiles. The other workloads are layers with another objective: their transfers cost about a
 # thousandth of those in the other files, so that nothing is left to decide for the step time.
@@ -45,69 +36,46 @@ WORKLOADS = ("msr/latency/*.json", "msr/throughput/operator_*.json")
 LAYER_PROFILES = ("pipedream/*.txt", "dapple/*.txt")
 CLUSTER = "p100:devices=4"  # for profiles, which bring no devices
 
-
-class Entry(NamedTuple):
-    """A placer, and what the searches of its comparison may simulate."""
-
-    placer: str
-    budget: int = FEW
+BEST_CHEAP = "the best cheap placer of each graph"  # not a placer's name: the fastest of CHEAP on each problem
 
 
-BEST_CHEAP = Entry("the best cheap placer of each graph")  # not a placer's name: the fastest of CHEAP on each problem
-LONG_SEARCH = Entry(ANNEALING, REFERENCE)
+def allowed() -> dict[str, int]:
+    """The placers, and how much each may simulate."""
+    return {**dict.fromkeys((GREEDY, BEST, SEARCH, ANNEALING), FEW), **dict.fromkeys(CHEAP, 1)}
 
 
-def budgets(part: str) -> dict[int, dict[str, int]]:
-    """Of each journal of a part, by what searches may simulate: the placers, and how much each may simulate."""
-    first = {**dict.fromkeys((GREEDY, BEST, SEARCH, ANNEALING), FEW), **dict.fromkeys(CHEAP, 1)}
-    if part != CURVES:
-        return {FEW: first}
-    journals = {count: dict.fromkeys(placers, count) for count, placers in SEARCHES.items()}
-    return {**journals, FEW: first | journals[FEW]}
-
-
-def journal_of(part: str, budget: int, out: Path, suffix: str = "") -> Path:
-    """Where the records of a comparison are kept."""
-    return out / f"{part}-{budget}{suffix}.jsonl"
+def journal_of(part: str, out: Path, suffix: str = "") -> Path:
+    """Where the records of a part are kept."""
+    return out / f"{part}-{FEW}{suffix}.jsonl"
 
 
 def do_part(
     part: str, out: Path, problems: Problems, *, suffix: str = "", seeds: int = 1, workers: Workers = 1
 ) -> list[Failure]:
-    """Do what the journals of a part do not hold yet; failures are tried again each time, and returned.
+    """Do what the journal of a part does not hold yet; failures are tried again each time, and returned.
 
     Raises InputError if the study's folder is of another policy than the one that is released now.
     """
     default.build()  # refused here if there is none
     check_policies(out, {"default": default.RELEASED})
-    failures: list[Failure] = []
-    for budget, allowed in budgets(part).items():
-        journal, about = journal_of(part, budget, out, suffix), f"{part}, {budget} simulations"
-        failures += compared(journal, allowed, problems, about=about, seeds=seeds, workers=workers)
-    return failures
+    journal = journal_of(part, out, suffix)
+    return compared(journal, allowed(), problems, about=part, seeds=seeds, workers=workers)
 
 
-def records_of(part: str, out: Path, suffix: str = "") -> dict[int, list[Record]]:
-    """What is done of a part, by what searches may simulate. Raises InputError for a damaged journal."""
-    return {n: records(journal_of(part, n, out, suffix), allowed) for n, allowed in budgets(part).items()}
+def records_of(part: str, out: Path, suffix: str = "") -> list[Record]:
+    """What is done of a part. Raises InputError for a damaged journal."""
+    return records(journal_of(part, out, suffix), allowed())
 
 
-def part_of(found: Mapping[int, Iterable[Record]]) -> Frame:
-    """The frame of records by the budget of searches: its placers are entries, or BEST_CHEAP."""
-    named = ((Entry(record.placer, budget), record) for budget, some in found.items() for record in some)
-    return Frame.of(named, best_of={BEST_CHEAP: [Entry(placer) for placer in CHEAP]})
+def part_of(found: Iterable[Record]) -> Frame:
+    """The frame of records by placer, and BEST_CHEAP."""
+    return Frame.of(((record.placer, record) for record in found), best_of={BEST_CHEAP: list(CHEAP)})
 
 
-def missing(part: str, found: Frame) -> dict[Entry, int]:
-    """The entries without a plan for some problems of a part (not done yet, or failed), and how many."""
-    every = (Entry(placer, budget) for budget, allowed in budgets(part).items() for placer in allowed)
-    count = {entry: int(np.isnan(found.means[entry]).sum()) for entry in every}
-    return {entry: number for entry, number in count.items() if number}
-
-
-def is_kept_aside(problem: str) -> bool:
-    """Whether the policy was trained on no model of the family."""
-    return family_of(problem) in KEPT_ASIDE
+def missing(found: Frame) -> dict[str, int]:
+    """The placers without a plan for some problems of a part (not done yet, or failed), and how many."""
+    count = {placer: int(np.isnan(found.means[placer]).sum()) for placer in allowed()}
+    return {placer: number for placer, number in count.items() if number}
 
 
 def problems_of_part(part: str, data: Path | None, **timing: Unpack[ConditionOptions]) -> Problems:
