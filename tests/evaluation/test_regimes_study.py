@@ -116,6 +116,8 @@ def test_a_study_has_equal_seconds_and_goes_on_where_it_was_stopped(
     assert findings_of_row is not None
     assert len(every) == 2 * (4 + 3 + 4)
     assert findings_of_row.over_best_known(GREEDY).value >= 1.0
+    (at,) = findings_of_row.limits
+    assert len(at.frame.seconds[findings.COUNTED]) == 3, "each seed of the annealing that is timed"
 
     def nothing_is_left(*_: object, **__: object) -> None:
         raise AssertionError

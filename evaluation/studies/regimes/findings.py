@@ -16,6 +16,7 @@ from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate, geometric_mean
 from evaluation.studies.frame import Against, Frame, family_of
 from evaluation.studies.regimes.equal_seconds import (
+    ANNEALING,
     BEST,
     GREEDY,
     LIMITED_FORMS,
@@ -30,7 +31,8 @@ from graphs.foundation import by_name
 BEST_CHEAP = "cheap placers, one after another"  # the best of those that the seconds suffice for, the quickest first
 BEST_KNOWN = "best known"  # of all that is done of a problem
 FORMS = (GREEDY, *LIMITED_FORMS)  # of a policy, at equal seconds
-RIVALS = (*SEARCHES, BEST_CHEAP, "metis", "heft")
+COUNTED = "annealing that is timed"  # with as many simulations as the limit is named after: the mean of its seeds
+RIVALS = (*SEARCHES, COUNTED, BEST_CHEAP, "metis", "heft")
 LONGER = 1.1  # times the seconds: what takes longer is no answer in these seconds
 
 
@@ -118,6 +120,9 @@ def found_of(name: str, field: Field, out: Path, suffix: str) -> tuple[RowFindin
         allowed = seconds_of(limit, journals[limit])
         given = [each for each in journals[limit] if _seconds(each) == allowed.get(each.problem)]
         here = [_entry(record, field, limited=True) for record in given]
+        here += [
+            (COUNTED, each) for each in journals[limit] if (each.placer, each.budget) == (ANNEALING, limit.simulations)
+        ]
         there = [(who, each) for who, each in unlimited if who != BEST and each.problem in allowed]
         cheap = list(_best_cheap([each for who, each in there if who != GREEDY], allowed))
         if here:
