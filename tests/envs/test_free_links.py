@@ -204,7 +204,7 @@ def test_policies_see_a_channel_of_its_own_for_every_free_pair() -> None:
     costs = Simulator(problem).costs
     layout = RolloutLayout.of(problem, costs)
     apart = ~np.eye(3, dtype=np.bool_)
-    assert len(np.unique(layout.channel[apart])) == 6
-    assert 0 <= layout.channel.min() <= layout.channel.max() < layout.channels
+    assert len(np.unique(layout.channels.between[apart])) == 6
+    assert 0 <= layout.channels.between.min() <= layout.channels.between.max() < layout.channels.number
     assert layout.same.tolist() == [0, 0, 0]
     assert np.isfinite(observe(problem, costs).devices).all()

@@ -54,7 +54,7 @@ def test_without_a_cpu_each_side_pays_half_of_the_way_between_two_accelerators()
 
 def test_an_unknown_objective_is_named() -> None:
     with pytest.raises(
-        InputError, match="unknown objective 'fun'; there are: flow, latency, max-load, measured, step-time, throughput"
+        InputError, match="unknown objective 'fun'; there are: flow, latency, max-load, measured, replacement, step-time, throughput"
     ):
         problem("fun")
 
