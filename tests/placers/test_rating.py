@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from placers.learned.sequential.rating import IMPOSSIBLE, RatingWeights, rated_choices, rated_rows
+from placers.learned.sequential.rating import RatingWeights, rated_choices, rated_rows
+from placers.learned.sequential.state import IMPOSSIBLE
 
 
 def numbers(*shape: int) -> Tensor:
