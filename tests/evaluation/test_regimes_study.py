@@ -10,7 +10,7 @@ from evaluation.studies.frame import Frame
 from evaluation.studies.regimes import __main__ as study
 from evaluation.studies.regimes import equal_seconds, findings, rows
 from evaluation.studies.regimes.__main__ import Regimes
-from evaluation.studies.regimes.equal_seconds import GREEDY, SAMPLES, Field, journal_of, seconds_of
+from evaluation.studies.regimes.equal_seconds import GREEDY, SAMPLES, ComparedPlacers, journal_of, seconds_of
 from evaluation.studies.regimes.findings import BEST_CHEAP, BEST_KNOWN, AtLimit, found_of
 from evaluation.studies.regimes.rows import HUNDRED, KINDS, ROWS, TEN_SECONDS, THOUSAND, Row, row_problems
 from graphs.foundation.errors import InputError
@@ -112,7 +112,7 @@ def test_a_study_has_equal_seconds_and_goes_on_where_it_was_stopped(
         limited = [each for each in found if each.problem == problem and "seconds=" in each.placer]
         assert len(limited) == 4
         assert all(f"seconds={seconds:g}" in each.placer for each in limited)
-    findings_of_row, every = found_of("few", Field.of(["default"]), out, "")
+    findings_of_row, every = found_of("few", ComparedPlacers.of(["default"]), out, "")
     assert findings_of_row is not None
     assert len(every) == 2 * (4 + 3 + 4)
     assert findings_of_row.over_best_known(GREEDY).value >= 1.0

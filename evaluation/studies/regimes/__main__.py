@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.studies.comparisons import check_policies
-from evaluation.studies.regimes.equal_seconds import FEW, Field, do_row, folder_of
+from evaluation.studies.regimes.equal_seconds import FEW, ComparedPlacers, do_row, folder_of
 from evaluation.studies.regimes.findings import BEST_CHEAP, FORMS, LONGER, found_of
 from evaluation.studies.regimes.rows import GROUPS, KINDS, ROWS, row_problems
 from evaluation.studies.simulated import Simulated
@@ -45,7 +45,7 @@ class Regimes(Simulated):
 
     def do(self) -> None:
         """The rows, one after another."""
-        field = Field.of(self.policy)
+        field = ComparedPlacers.of(self.policy)
         check_policies(self.folder, {spec: folder_of(spec) for spec in self.policy})
         for name in names_in(self.rows, "row of the study", ROWS):
             problems = row_problems(name, self.problems, **self.timing)
@@ -53,7 +53,7 @@ class Regimes(Simulated):
 
     def save(self, folder: Path) -> Path:
         """Write `regimes.md` of all rows that are done."""
-        field = Field.of(self.policy)
+        field = ComparedPlacers.of(self.policy)
         found, every = {}, []
         for name in ROWS:
             findings, some = found_of(name, field, self.folder, self.suffix)

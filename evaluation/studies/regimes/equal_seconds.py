@@ -41,14 +41,14 @@ LIMITED_FORMS = SAMPLES, SEARCH  # of a policy, that stop when the seconds are o
 
 
 @dataclass(frozen=True)
-class Field:
+class ComparedPlacers:
     """All that is compared: policies, of one training each with another seed, and their rivals."""
 
     policies: Sequence[PolicyPlacer[Any]]
     searches: Sequence[Placer]  # annealing that begins with each policy
 
     @classmethod
-    def of(cls, specs: Iterable[str]) -> Field:
+    def of(cls, specs: Iterable[str]) -> ComparedPlacers:
         """With `default` or the folders of runs. Raises InputError for what is neither."""
         from placers.learned.learned_placer import PolicyPlacer  # with torch, a second to import
 
@@ -103,7 +103,7 @@ def seconds_of(limit: Limit, found: Iterable[Record]) -> dict[str, float]:
 
 
 def do_row(
-    row: str, problems: Problems, limits: Iterable[Limit], field: Field, out: Path, suffix: str
+    row: str, problems: Problems, limits: Iterable[Limit], field: ComparedPlacers, out: Path, suffix: str
 ) -> list[Failure]:
     """Do what the journals of a row do not hold yet; failures are tried again each time, and returned."""
     journals = {limit: journal_of(out, row, limit, suffix) for limit in (None, *limits)}
@@ -126,18 +126,18 @@ def do_row(
     return failures
 
 
-def _unrecorded(problem: Problem, field: Field) -> None:
+def _unrecorded(problem: Problem, field: ComparedPlacers) -> None:
     """Load all compiled code."""
     unlimited = [placer for placer in field.unlimited if placer not in field.policies]
     compare([*field.limited, *unlimited], [problem], budget=WARM_UP, quiet=True)
 
 
-def _unlimited(problem: Problem, field: Field, journal: Path) -> Sequence[Failure]:
+def _unlimited(problem: Problem, field: ComparedPlacers, journal: Path) -> Sequence[Failure]:
     budgets = {placer.name: count for placer, count in field.unlimited.items()}
     return compare(list(field.unlimited), [problem], budget=budgets, journal=journal, quiet=True).failures
 
 
-def _limited(problem: Problem, limit: Limit, field: Field, journal: Path) -> Sequence[Failure]:
+def _limited(problem: Problem, limit: Limit, field: ComparedPlacers, journal: Path) -> Sequence[Failure]:
     if not (seconds := limit.seconds):
         timed = compare(
             [ANNEALING], [problem], budget=limit.simulations, seeds=range(REPEATS), journal=journal, quiet=True
@@ -146,7 +146,7 @@ def _limited(problem: Problem, limit: Limit, field: Field, journal: Path) -> Seq
     return compare(field.limited, [problem], budget=Seconds(seconds), journal=journal, quiet=True).failures
 
 
-def _is_done(problem: str, limit: Limit | None, field: Field, journal: Path) -> bool:
+def _is_done(problem: str, limit: Limit | None, field: ComparedPlacers, journal: Path) -> bool:
     found = {_without_limit(each.placer) for each in records(journal) if each.problem == problem}
     return found >= {placer.name for placer in (field.unlimited if limit is None else field.limited)}
 

@@ -21,7 +21,7 @@ from evaluation.studies.regimes.equal_seconds import (
     GREEDY,
     LIMITED_FORMS,
     SEARCHES,
-    Field,
+    ComparedPlacers,
     journal_of,
     seconds_of,
 )  # fmt: skip
@@ -105,7 +105,7 @@ class RowFindings:
         return self.unlimited.against(who, BEST_KNOWN, stratum=family_of).ratio
 
 
-def found_of(name: str, field: Field, out: Path, suffix: str) -> tuple[RowFindings | None, list[Record]]:
+def found_of(name: str, field: ComparedPlacers, out: Path, suffix: str) -> tuple[RowFindings | None, list[Record]]:
     """What is done of a row, if anything is, and its records. Raises InputError for a damaged journal."""
     row = ROWS[name]
     journals = {limit: records(journal_of(out, name, limit, suffix)) for limit in (None, *row.goals)}
@@ -133,7 +133,7 @@ def found_of(name: str, field: Field, out: Path, suffix: str) -> tuple[RowFindin
     return RowFindings(row, limits, whole), every
 
 
-def _entry(record: Record, field: Field, *, limited: bool) -> tuple[str, Record]:
+def _entry(record: Record, field: ComparedPlacers, *, limited: bool) -> tuple[str, Record]:
     """A form of a policy, each policy as a seed, or a rival, with its record."""
     who, number = field.entry(record.placer, limited=limited)
     return who, replace(record, seed=number) if who in (*FORMS, BEST) else record

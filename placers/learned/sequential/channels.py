@@ -4,6 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from graphs.algorithms.pairs import distinct_pairs
 from graphs.cluster import Cluster
 from graphs.op_graph import Ints
 
@@ -30,5 +31,5 @@ class Channels(NamedTuple):
 
 def _users(links: Ints, devices: Ints, number: int) -> tuple[Ints, Ints]:
     """(channels + 1,) where the devices of each channel begin, and these; of (pairs,) links and devices."""
-    pairs = np.unique(np.stack([links, devices], axis=1), axis=0)
+    pairs, _ = distinct_pairs(np.stack([links, devices], axis=1))
     return np.searchsorted(pairs[:, 0], np.arange(number + 1)).astype(np.int64), np.ascontiguousarray(pairs[:, 1])
