@@ -20,6 +20,7 @@ from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 from placers.search.evaluations import Evaluations
+from placers.search.first_fit import begin_where_it_fits
 from placers.search.levels import Levels, levels_of
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import CoolingSchedule
@@ -96,6 +97,7 @@ class AnnealingSearch(LocalSearch):
             evaluations.energies(first[: budget - spent])
         if settings.order:
             evaluations.compare_orders(given, budget)
+        begin_where_it_fits(evaluations, levels[0], budget, seed, reorder=settings.order, seconds=settings.seconds)
         generator, move = np.random.default_rng(seed), settings.own_move
         own = None if move is None else move.proposals(levels[0], generator)
         super().__init__(levels[0], generator, evaluations, levels[1:], own)

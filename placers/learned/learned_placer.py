@@ -1,6 +1,7 @@
 """PolicyPlacer: a policy as a placer; LearnedPlacer: one that places op by op, whichever policy that is."""
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ class PolicyPlacer(ABC, Generic[P]):
     """What all placers have in common that act with a policy, and can be fine-tuned."""
 
     divides_batch: ClassVar[bool] = False  # whether plans may divide the batch (`placers.contract.placer`)
+    makes_fit: ClassVar[bool] = False  # whether it changes plans that do not fit in memory until they do
 
     policy: P | None
     name: str
@@ -98,7 +100,7 @@ class PolicyPlacer(ABC, Generic[P]):
         """As `placers.contract.time_limit.Stoppable.within`. Raises InputError for what is no time."""
         if not seconds > 0:
             raise InputError(f"{self.name}: seconds is {seconds}; expected a number > 0")
-        if self.samples == 1:  # there is nothing to leave out
+        if self.samples == 1 and not self.makes_fit:  # there is nothing to leave out
             return self
         name, knobs = by_name.parse(self.name)
         return replace(self, seconds=seconds, name=by_name.spec_of(name, {**knobs, "seconds": f"{seconds:g}"}))
@@ -126,8 +128,20 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
         """The best of (plans, units) placements by simulation, under their (plans, ops) orders if they have some."""
         return Candidate.best_of(evaluator, placements, orders)
 
+    def made_to_fit(
+        self,
+        evaluator: Evaluator,  # noqa: ARG002 - for placers that make plans fit
+        candidate: Candidate,
+        simulations: int,  # noqa: ARG002 - as well
+        seconds: float,  # noqa: ARG002 - as well
+    ) -> Candidate:
+        """What at most so many simulations, and processor seconds, make of a candidate that does not fit in memory."""
+        return candidate  # as it is
+
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation.
+        """The most likely placement, if there is but one to choose from; else the best by simulation.
+
+        Without a choice nothing is simulated, but by a placer that makes plans fit, with a budget above 1.
 
         The plan has an order of its own if the policy chooses one, and placements are compared under theirs. The last
         simulation then is of the best placement under the problem's rule, or under its order if it was not simulated
@@ -135,19 +149,28 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
         Raises InputError if the policy is not for such a problem.
         """
         limit_torch_threads()
+        began = time.process_time()
         choices = max(1, min(self.samples or budget, budget))
         policy, evaluator = self.policy_for(problem), evaluator_of(problem)
-        if choices == 1:
+        if choices == 1 and not (self.makes_fit and budget > 1):
             placements, orders = self._drawn(policy, problem, 1, seed)
             chosen, order = placements[0], None if orders is None else orders[0]
         else:
             several = (
-                self._best(policy, evaluator, *self._drawn(policy, problem, count, seed + number * NEXT_ROUND))
+                self._fitting(policy, evaluator, count, seed + number * NEXT_ROUND, budget, began)
                 for number, count in enumerate(rounds(self.seconds, choices))
             )
             best = reduce(Candidate.or_other, several)
             chosen, order = best.placement, best.order
         return PlacerResult.of_units(problem, chosen, self.name, seed, simulations=evaluator.simulations, order=order)
+
+    def _fitting(
+        self, policy: LearnedPolicy, evaluator: Evaluator, count: int, seed: int, budget: int, began: float
+    ) -> Candidate:
+        """The best of some samples; where none fits, what the rest of the budget and of the time makes of it."""
+        best = self._best(policy, evaluator, *self._drawn(policy, evaluator.problem, count, seed))
+        left = self.seconds - (time.process_time() - began)
+        return best if best.outcome.fits else self.made_to_fit(evaluator, best, budget - evaluator.simulations, left)
 
     def _drawn(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> tuple[Ints, Floats | None]:
         """At most `count` placements, (plans, units), and their orders, (plans, ops), if plans have some."""

@@ -1,7 +1,8 @@
-"""Candidates of which none fits in memory are repaired, in no more simulations, and else nothing changes."""
+"""Candidates of which none fits in memory are changed until one does; else nothing changes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,18 +12,24 @@ from hypothesis import strategies as st
 
 from envs.objectives import Evaluator, evaluator_of
 from envs.prepared_problem import outcomes_of
-from envs.simulation.simulator import Simulator
-from graphs.op_graph import Floats, Ints
+from envs.simulation.simulator import Simulator, simulate
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.candidate import Candidate
 from placers.learned.sequential import coarse, placer
-from placers.learned.sequential.fitting import best_by_simulation
+from placers.learned.sequential.fitting import best_by_simulation, made_to_fit
 from tests.drawn import examples
 from tests.oracle.toys import random_graph, toy_cluster
 
 
 def problem_of(seed: int, memory: float) -> Problem:
     return Problem(random_graph(24, seed=seed), toy_cluster(3, memory=memory), "sgd")
+
+
+def crowded(problem: Problem) -> Candidate:
+    """All on one device."""
+    placement: Ints = np.zeros(len(problem.units), np.int64)
+    return Candidate(placement, None, Simulator(problem).run(placement))
 
 
 def with_room(problem: Problem, factor: float, placement: Ints) -> Problem:
@@ -51,9 +58,7 @@ def test_the_best_of_what_fits_is_no_other_and_simulations_are_kept(seed: int, c
 
 @settings(max_examples=examples(20, 8), deadline=None)
 @given(st.integers(0, 500), st.integers(2, 12), st.floats(0.4, 2.0))
-def test_candidates_are_compared_under_their_orders_and_repairs_by_the_rule(
-    seed: int, count: int, factor: float
-) -> None:
+def test_candidates_are_compared_under_their_orders(seed: int, count: int, factor: float) -> None:
     rng = np.random.default_rng(seed)
     loose = problem_of(seed, 1e12)
     placements = rng.integers(0, 3, (count, len(loose.units)))
@@ -74,14 +79,13 @@ def test_candidates_are_compared_under_their_orders_and_repairs_by_the_rule(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_crowded_candidates_are_repaired_until_they_fit(seed: int) -> None:
+def test_a_crowded_candidate_is_changed_until_it_fits(seed: int) -> None:
     loose = problem_of(seed, 1e12)
-    crowded: Ints = np.zeros((12, len(loose.units)), np.int64)
-    problem = with_room(loose, 0.7, crowded[0])
+    problem = with_room(loose, 0.7, np.zeros(len(loose.units), np.int64))
     evaluator = evaluator_of(problem)
-    found = best_by_simulation(evaluator, crowded).placement
-    assert Simulator(problem).run(found).fits
-    assert evaluator.simulations <= 12
+    found = made_to_fit(evaluator, crowded(problem), 48)
+    assert Simulator(problem, order=found.order).run(found.placement).fits
+    assert evaluator.simulations <= 48
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -93,31 +97,43 @@ def test_of_few_candidates_none_gives_way(count: int) -> None:
 
 def test_units_of_a_group_are_moved_together() -> None:
     loose = problem_of(3, 1e12)
-    crowded: Ints = np.zeros((8, len(loose.units)), np.int64)
-    problem = with_room(loose, 0.7, crowded[0])
+    problem = with_room(loose, 0.7, np.zeros(len(loose.units), np.int64))
     groups = np.arange(len(loose.units)) // 2
     coarse = replace(problem, graph=replace(problem.graph, group=groups[loose.graph.units]))
     assert len(coarse.units) == len(loose.units) // 2
-    found = best_by_simulation(evaluator_of(problem), crowded, coarse=coarse).placement
+    found = made_to_fit(evaluator_of(problem), crowded(problem), 48, coarse).placement
     assert found.any()
     assert np.array_equal(found[0::2], found[1::2])
 
 
 @pytest.mark.parametrize(("most", "is_coarse"), [(20, True), (24, False)])
-def test_the_placer_repairs_large_problems_by_groups(
+def test_the_placer_changes_large_problems_by_groups(
     most: int, is_coarse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, given = problem_of(1, 1e9), list[Problem | None]()
     for module in (coarse, placer):
         monkeypatch.setattr(module, "MOST_UNITS", most)
 
-    def noting(evaluator: Evaluator, placements: Ints, orders: Floats | None, joined: Problem | None) -> Candidate:
+    def noting(
+        evaluator: Evaluator, candidate: Candidate, simulations: int, joined: Problem | None, seconds: float
+    ) -> Candidate:
         given.append(joined)
-        return best_by_simulation(evaluator, placements, orders, joined)
+        return made_to_fit(evaluator, candidate, simulations, joined, seconds)
 
-    monkeypatch.setattr(placer, "best_by_simulation", noting)
+    monkeypatch.setattr(placer, "made_to_fit", noting)
     built = placer.build(untrained=True, groups=8)
-    built.best(evaluator_of(problem), np.zeros((1, len(problem.units)), np.int64), None)
+    built.made_to_fit(evaluator_of(problem), crowded(problem), 3, math.inf)
     (joined,) = given
     assert (joined is not None) == is_coarse
     assert joined is None or len(joined.units) < len(problem.units)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_plans_of_a_policy_are_made_to_fit_with_what_the_budget_leaves(samples: int) -> None:
+    loose = problem_of(2, 1e12)
+    problem = with_room(loose, 0.5, np.zeros(len(loose.units), np.int64))
+    built = placer.build(untrained=True, samples=samples)
+    result = built.place(problem, budget=200)
+    assert result.simulations <= 200
+    assert simulate(problem, result.plan).fits
+    assert built.place(problem, budget=200).plan == result.plan

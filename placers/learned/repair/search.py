@@ -20,6 +20,7 @@ from graphs.op_graph import Floats, Ints
 from placers.contract.abilities import Repairer
 from placers.contract.current_plan import CurrentPlan, PlanReader
 from placers.search.evaluations import Evaluations
+from placers.search.first_fit import begin_where_it_fits
 from placers.search.levels import Levels
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import CoolingSchedule, progress, temperature
@@ -43,6 +44,10 @@ class RepairSettings(Protocol):
     @property
     def order(self) -> bool:
         """Whether moves change the order, too."""
+
+    @property
+    def seconds(self) -> float:
+        """A limit of processor seconds."""
 
     @property
     def moves(self) -> float:
@@ -69,6 +74,7 @@ class RepairSearch(LocalSearch):
             evaluations.energies(given.placements[: budget - given.spent])
         if settings.order:
             evaluations.compare_orders(given, budget)
+        begin_where_it_fits(evaluations, levels[0], budget, seed, reorder=settings.order, seconds=settings.seconds)
         super().__init__(levels[0], np.random.default_rng(seed), evaluations, levels[1:])
         self.repairs: Repairer | None = None
         self.begun = evaluations.simulations  # at which the first round begins

@@ -7,6 +7,7 @@ learned rule.
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from envs.objectives import Evaluator
 from graphs.op_graph import Floats, Ints
@@ -23,7 +24,7 @@ from placers.learned.sequential.coarse import (
     in_groups,
     placed_in_groups,
 )
-from placers.learned.sequential.fitting import best_by_simulation
+from placers.learned.sequential.fitting import best_by_simulation, made_to_fit
 from placers.learned.sequential.policy import SequentialPolicy
 
 TRAINER = "ppo"
@@ -33,6 +34,8 @@ new_policy = SequentialPolicy.new
 @dataclass(frozen=True, eq=False)
 class SequentialPlacer(LearnedPlacer):
     """A policy's most likely placement, or the best of several candidates."""
+
+    makes_fit: ClassVar[bool] = True
 
     cheap: bool = False  # among them are plans of cheap placers
     groups: int = GROUPS  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
@@ -45,9 +48,14 @@ class SequentialPlacer(LearnedPlacer):
         return policy.likely_orders(coarse, placements[:, problem.graph.units[coarse.units.first_op]])
 
     def best(self, evaluator: Evaluator, placements: Ints, orders: Floats | None) -> Candidate:
-        """As `LearnedPlacer.best`, and where no placement fits, of what repairs make of them."""
+        """As `LearnedPlacer.best`; where no placement fits, the nearest to it, with simulations left to change it."""
+        return best_by_simulation(evaluator, placements, orders)
+
+    def made_to_fit(self, evaluator: Evaluator, candidate: Candidate, simulations: int, seconds: float) -> Candidate:
+        """As `LearnedPlacer.made_to_fit`, by what the simulator says of its peaks."""
         problem = evaluator.problem
-        return best_by_simulation(evaluator, placements, orders, in_groups(problem) if self._is_tied(problem) else None)
+        coarse = in_groups(problem) if self._is_tied(problem) else None
+        return made_to_fit(evaluator, candidate, simulations, coarse, seconds)
 
     def _is_tied(self, problem: Problem) -> bool:
         """Whether a problem is too large to be placed unit by unit."""
