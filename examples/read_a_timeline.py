@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("cluster", nargs="?", default="p100x2")
     parser.add_argument("--budget", type=int, default=200)
     given = parser.parse_args()
-    timeline = placelab.place(given.graph, cluster=given.cluster, budget=given.budget).timeline
+    timeline = placelab.place(given.graph, cluster=given.cluster, plans="placement", budget=given.budget).timeline
     print(f"One step takes {timeline.step_seconds * 1e3:.2f} ms.\n")
     for part in (shares, largest_transfers, memory, longest_wait):
         print(part(timeline), end="\n\n")

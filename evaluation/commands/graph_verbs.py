@@ -195,7 +195,7 @@ def place(
     *,
     cluster: ClusterLike = "",
     placer: PlacerLike | None = None,
-    plans: PlanChoice = "placement",
+    plans: PlanChoice = "all",
     budget: int = 1000,
     objective: str = "step-time",
     robust: bool = False,
@@ -203,17 +203,16 @@ def place(
     out: PathLike | None = None,
     **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
-    """Find a plan for a graph: a device for every op or, if asked for, whatever kind of plan is fastest.
+    """Find the fastest plan for a graph, of whatever kind: replicas, shards, pipelines, divided ops, a device per op.
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
             that the graph's file lists, if it does, or `p100:devices=2`.
-        placer: a placer's spec, such as `default`, `metis` or `default+finetuned` (`placelab list placers` names them),
-            the run folder of a trained one, or `file.py:build`; without it, a search from where our policy puts ops.
-        plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
-            micro-batches, recomputation and divided ops as well, by the placer `planner`.
-        budget: how many placements may be simulated; 0 for the policy's own. With `plans=all` as many other plans, too.
+        placer: a placer's spec, such as `metis` (`placelab list placers`), a trained one's folder, or `file.py:build`.
+        plans: without a placer, what a plan may be: `all`, whatever kind is fastest, by the placer `planner`; or
+            `placement`, a device for each op, as `parallelize` runs it, by a search from where our policy puts ops.
+        budget: how many plans the placer may simulate, 0 for a policy's own; the planner as many placements, too.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, `modules` those
             of each module together, as exports need. 256 unless given, and none for a workload on its own devices.
         optimizer: whose state occupies memory: sgd, momentum, adam or adam8bit; none if weights include all of it.
@@ -241,7 +240,7 @@ def place(
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
-    if placer is not None and plans != "placement":
+    if placer is not None and plans != "all":
         raise InputError(f"`plans={plans!r}` is about plans without a placer; leave it out, or leave out the placer")
     given = PLACERS[plans].format(budget=budget) if placer is None else placer
     chosen = load_placer(*with_micro_batches([given], options["micro_batches"]))
@@ -249,6 +248,7 @@ def place(
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))
+    placed = placed.with_commands(graph, cluster, out)
     return placed.with_robustness() if robust else placed
 
 

@@ -11,7 +11,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {
     "Plans": {
         "place": (
             "placelab place my_model.py:model --cluster v100x4 --out mine.plan.json",
-            "placelab place bert:bert-large --cluster p100x4 --plans all --budget 300",
+            "placelab place bert:bert-large --cluster p100x4 --plans placement --budget 300",
             "placelab place rnnlm:layers=2,steps=8 --placer metis",
         ),
         "compare": (

@@ -44,7 +44,7 @@ class MemoryNeeds(Printed):
         best = min(made, key=lambda plan: plan.fullest.lacks)
         raise DoesNotFitError(
             f"none of these plans fits {name!r} on {cluster.name!r}: least is lacking with {best.kind}, "
-            f"{memory(best.fullest.lacks)} on {best.fullest.device}. Try `placelab place --plans all`, which searches "
+            f"{memory(best.fullest.lacks)} on {best.fullest.device}. Try `placelab place`, which searches "
             "for others, more or larger devices, a smaller batch, more micro-batches, or `optimizer='sgd'`"
         )
 

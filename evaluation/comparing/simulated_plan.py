@@ -33,6 +33,7 @@ from evaluation.records.formatting import memory, seconds, worth
 from evaluation.records.printed import Shown
 from evaluation.records.record import Record
 from evaluation.records.step_errors import timing_remarks
+from evaluation.tables.commands_to_run import commands_to_run
 from evaluation.tables.plan_latency import PlanLatency
 from evaluation.tables.plan_table import plan_lines, plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
@@ -56,6 +57,7 @@ class SimulatedPlan(Shown):
     robustness: Robustness | None = None  # under noise and without contention, if computed
     seconds_as_made: float | None = None  # step time of the plan as it was made for, if that is another runtime or cost
     # model than the problem's
+    to_run: tuple[str, ...] = ()  # lines that run it, shown last
 
     @classmethod
     def of(
@@ -123,6 +125,12 @@ class SimulatedPlan(Shown):
     def with_robustness(self) -> SimulatedPlan:
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
         return replace(self, robustness=robustness(self.problem, self.plan, seed=self.result.seed))
+
+    def with_commands(self, graph: object, cluster: object, path: Path | str | None) -> SimulatedPlan:
+        """The same, with the lines that run it, if the graph is said in words: a spec or a file."""
+        if not isinstance(graph, str | Path) or not isinstance(cluster, str | Path):
+            return self
+        return replace(self, to_run=commands_to_run(self.problem, self.plan, str(graph), str(cluster), path))
 
     def against(self, other: SimulatedPlan, name: str) -> SimulatedPlan:
         """The same, with a note on what a step takes by another plan, run likewise, and as that was made for."""
@@ -233,10 +241,10 @@ class SimulatedPlan(Shown):
         said += self.record.notes
         table = plan_table(
             self.timeline, self.record.lower_bound_seconds, self.program_seconds,
-            compared=self.result.placer.partition(":")[0] == "planner",
             objective=[] if value is None else [f"Its {name} is {worth(name, value)}."],
         )  # fmt: skip
-        return Group(table, *map(Text, said))
+        lines = ["To run it:", *(f"  {line}" for line in self.to_run)] if self.to_run else []
+        return Group(table, *map(Text, said), *(Text(line, no_wrap=True, overflow="ignore") for line in lines))
 
 
 def _only_placement(problem: Problem, placer: str, seed: int) -> PlacerResult:

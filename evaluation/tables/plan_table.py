@@ -16,7 +16,8 @@ from envs.simulation.robustness import Robustness
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.records.step_errors import timing_remarks
-from evaluation.tables.beside_placements import beside_placement
+from evaluation.tables.loop_sentences import loop_sentences
+from evaluation.tables.other_plans import OtherPlans
 from evaluation.tables.reserved import reserved_sentences
 from evaluation.tables.split_rows import split_rows, split_summary
 from evaluation.tables.split_table import split_table
@@ -32,14 +33,13 @@ MOST_DEVICES = 8  # that a summary names
 
 
 def plan_table(
-    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, compared: bool = False,
-    objective: Sequence[str] = (),
-) -> RenderableType:  # fmt: skip
+    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, objective: Sequence[str] = ()
+) -> RenderableType:
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
     And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
-    Of a plan that has a split also by what that divides ops. Of an op placement also what it is worth next to plans of
-    other kinds, unless it was `compared` with them. First is a sentence on the `objective`, if that is not the step.
+    Of a plan that has a split also by what that divides ops. First is a sentence on what it gains over one device, and
+    next to last what an engineer would take instead. Sentences begin with the `objective`, if that is not the step.
     """
     problem, summary = timeline.problem, StepSummary.of(timeline)
     heads = numbers("used / limit", state(problem), "activations at peak")
@@ -52,10 +52,14 @@ def plan_table(
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
     expansion, spent = timeline.expansion, _spent_table(*time_rows(summary.time))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
-    said[1:1] = [summary.over_alone, *beside_placement(timeline, compared=compared)]
+    said[1:1] = loop_sentences(timeline)
+    beside = OtherPlans.of(timeline)
+    first = summary.over_alone if beside is None else beside.headline()
+    rivals = [] if beside is None else [beside.table()]
     return Group(
-        devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, (*objective, *said))
-    )
+        Text(first, style="bold"), devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *rivals,
+        *map(Text, (*objective, *said)),
+    )  # fmt: skip
 
 
 def plan_lines(timeline: Timeline, placer: str) -> str:

@@ -11,7 +11,6 @@ from evaluation.tables.step_chart import StepChart
 from evaluation.tables.step_summary import TimeSpent
 from graphs.cluster import FREE
 from graphs.foundation.by_name import build
-from graphs.op_graph import Phase
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from placers.gpipe import GPipe
@@ -103,20 +102,6 @@ def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     assert "Order: a number for each op." in to_text(plan_table(given, 6.0, 7.5))
     program = Simulator(toy.problem, order="program").timeline(toy.best_placement)
     assert "Order: program, PyTorch's own." in to_text(plan_table(program, 6.0, 6.0))
-
-
-def test_a_training_step_that_gains_little_names_other_kinds_of_plans() -> None:
-    graph = toy_graph([2, 2, 2, 2], [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[0.1] * 4)
-    training = replace(graph, phase=np.array([Phase.FORWARD, Phase.FORWARD, Phase.FORWARD, Phase.UPDATE]))
-    for of, placement, is_said in (
-        (training, [0, 0, 0, 0], True),
-        (training, [0, 0, 1, 0], False),
-        (graph, [0] * 4, False),
-    ):
-        timeline = Simulator(Problem(of, toy_cluster(2))).timeline(placement)
-        assert ("--plans all" in to_text(plan_table(timeline, 1.0, 1.0))) == is_said
-    alone = Simulator(Problem(training, toy_cluster(1))).timeline([0, 0, 0, 0])
-    assert "--plans all" not in to_text(plan_table(alone, 1.0, 1.0))
 
 
 def test_a_comparison_says_under_which_orders_its_step_times_hold() -> None:

@@ -158,7 +158,7 @@ def test_python_keeps_its_words_where_the_command_line_has_flags(capsys: pytest.
         ("place rnnlm --groups all", "--groups is 'all'; expected a whole number, or one of auto, modules, none"),
         ("place rnnlm extra", "'extra' is one word too many"),
         ("export rnnlm x.plan.json --to vllmm", "unknown value of --to 'vllmm'; did you mean 'vllm'?"),
-        ("place rnnlm --plans all --placer heft", "--plans all is about plans without a placer"),
+        ("place rnnlm --plans placement --placer heft", "--plans placement is about plans without a placer"),
     ],
 )
 def test_wrong_use_is_answered_in_the_words_of_the_command_line(

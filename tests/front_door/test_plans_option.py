@@ -20,10 +20,11 @@ def released(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     release(monkeypatch, tmp_path_factory.mktemp("package"))
 
 
-def test_all_kinds_of_plans_are_the_planners_and_placements_remain_the_default() -> None:
-    every = placelab.place(GRAPH, cluster="rtx3090_rtx3060", plans="all", budget=40)
+def test_plans_of_any_kind_are_the_default_and_a_device_for_each_op_is_a_flag() -> None:
+    every = placelab.place(GRAPH, cluster="rtx3090_rtx3060", budget=40)
     assert every.result.placer == "planner:placements=40"
-    placed = placelab.place(GRAPH, cluster="rtx3090_rtx3060", budget=40)
+    placed = placelab.place(GRAPH, cluster="rtx3090_rtx3060", plans="placement", budget=40)
+    assert every.timeline.step_seconds <= placed.timeline.step_seconds
     assert placed.result.placer == "annealing:policy=default"
     assert placed.plan.is_placement
     same = placelab.place(GRAPH, cluster="rtx3090_rtx3060", placer="annealing:policy=default", budget=40)
@@ -41,14 +42,14 @@ def test_the_planner_takes_part_in_comparisons_by_name(capsys: pytest.CaptureFix
 
 
 def test_a_placer_decides_its_own_kind_of_plans() -> None:
-    with pytest.raises(InputError, match="`plans='all'` is about plans without a placer; leave it out, or leave out"):
-        placelab.place(GRAPH, placer="heft", plans="all")
+    with pytest.raises(InputError, match="`plans='placement'` is about plans without a placer; leave it out"):
+        placelab.place(GRAPH, placer="heft", plans="placement")
     with pytest.raises(InputError, match="unknown plans 'al'; did you mean 'all'"):
         placelab.place(GRAPH, plans="al")  # type: ignore[arg-type]
 
 
 def test_micro_batches_are_the_planners() -> None:
-    placed = placelab.place(GRAPH, cluster="p100x2", plans="all", micro_batches=4, budget=20)
+    placed = placelab.place(GRAPH, cluster="p100x2", micro_batches=4, budget=20)
     assert placed.result.placer == "planner:micro_batches=4,placements=20"
 
 
@@ -68,9 +69,9 @@ def test_devices_that_nothing_joins_are_refused(tmp_path: Path, text: str, said:
     path = tmp_path / "apart.cluster.toml"
     path.write_text(text)
     with pytest.raises(InputError, match=said):
-        placelab.place(GRAPH, cluster=str(path), plans="all", budget=20)
+        placelab.place(GRAPH, cluster=str(path), budget=20)
 
 
 def test_micro_batches_that_do_not_divide_the_batch_are_refused() -> None:
     with pytest.raises(InputError, match="has 8 samples, which cannot be divided into 3 micro-batches"):
-        placelab.place(GRAPH, cluster="p100x2", plans="all", micro_batches=3, budget=20)
+        placelab.place(GRAPH, cluster="p100x2", micro_batches=3, budget=20)

@@ -34,11 +34,12 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
     return printed if isinstance(printed, list) else [printed]
 
 
-def test_place_searches_from_the_policy_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    placed = call(capsys, "place", GRAPH, "--budget", "30", "--groups", "8", "--cluster", "v100x4")[0]
+def test_a_search_for_a_placement_begins_with_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["place", GRAPH, "--groups", "8", "--cluster", "v100x4", "--plans", "placement"]
+    placed = call(capsys, *words, "--budget", "30")[0]
     assert (placed["placer"], placed["simulations"]) == ("annealing:policy=default", 30)
     assert placed["problem"] == f"{GRAPH}@v100:devices=4"
-    greedy = call(capsys, "place", GRAPH, "--budget", "0", "--groups", "8", "--cluster", "v100x4")[0]
+    greedy = call(capsys, *words, "--budget", "0")[0]
     alone = call(capsys, "place", GRAPH, "--budget", "1", "--groups", "8", "--cluster", "v100x4", "--placer", "default")
     assert greedy["simulations"] == alone[0]["simulations"] == 0
     assert greedy["placement"] == alone[0]["placement"]

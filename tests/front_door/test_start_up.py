@@ -91,6 +91,6 @@ def test_what_does_not_exist_is_refused_without_torch() -> None:
 
 
 def test_the_released_policy_places_a_graph_file_with_torch_alone(graph: str) -> None:
-    [found] = imported(["place", graph, "--budget", "0"]).values()
+    [found] = imported(["place", graph, "--plans", "placement", "--budget", "0"]).values()
     assert "torch" in found
     assert not found & (NETWORKS - {"torch", "safetensors"} | {"networkx", "pymetis", "matplotlib"})

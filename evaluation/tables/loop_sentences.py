@@ -1,7 +1,6 @@
-"""What an op placement is worth next to what people would do without it: data parallelism, and one device.
+"""What an op placement takes in the loop of the model's own code, which issues ops in PyTorch's order.
 
-A placement gains from the order in which ops run, and the loop of the model's own code has PyTorch's. On a chain of
-ops that order leaves nothing to gain, while data parallelism does not depend on it.
+A placement gains from the order in which ops run. On a chain of ops that order leaves nothing to gain.
 """
 
 from dataclasses import replace
@@ -11,51 +10,17 @@ from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
 from evaluation.tables.step_summary import SAME, StepSummary
-from graphs.foundation.errors import InputError
 from graphs.runtime import runtime_of
-from placers.data_parallel import DataParallel
 
 LITTLE = 1.1  # times as fast as one device
-MOST_COPIES = 1_000_000  # of ops on devices, whose step is simulated for a sentence; ours
-TRIED = 2  # numbers of micro-batches of data parallelism, of which it takes the first that fits
-OTHER_KINDS = (
-    "More devices gain little by op placement here: `placelab place --plans all` also tries data parallelism, "
-    "pipelines and divided ops."
-)
 
 
-def beside_placement(timeline: Timeline, *, compared: bool = False) -> list[str]:
-    """Sentences on a placement of a training step on several devices; none on other plans.
-
-    `compared` says that it is the best of plans of all kinds.
-    """
+def loop_sentences(timeline: Timeline) -> list[str]:
+    """Sentences on a placement of a training step on several devices; none on other plans."""
     problem = timeline.problem
     if timeline.expansion is not None or len(problem.cluster) < 2 or not problem.graph.is_training:
         return []
-    summary = StepSummary.of(timeline)
-    said = [_issued(timeline, summary), _replayed(timeline)]
-    if not compared:
-        said.append(_data_parallel(timeline) or (OTHER_KINDS if summary.speedup < LITTLE else ""))
-    return [each for each in said if each]
-
-
-def _data_parallel(timeline: Timeline) -> str:
-    """What data parallelism takes, if that is less; empty if it is not, or if it is not known how samples divide."""
-    problem = timeline.problem
-    if not problem.graph.samples or len(problem.graph) * len(problem.cluster) > MOST_COPIES:
-        return ""
-    try:
-        found = simulate(problem, DataParallel().place(problem, budget=TRIED).plan)
-    except InputError:  # op placements only
-        return ""
-    if found.step_seconds >= timeline.step_seconds * (1 - SAME):
-        return ""
-    fits = "and fits" if found.fits else f"but does not fit: {found.overflow()}"
-    over = ratio(timeline.step_seconds / found.step_seconds)
-    return (
-        f"Data parallelism takes {seconds(found.step_seconds)}, {over} times as fast, {fits}: "
-        "`placelab place --plans all` compares all kinds of plans."
-    )
+    return [each for each in (_issued(timeline, StepSummary.of(timeline)), _replayed(timeline)) if each]
 
 
 def _issued(timeline: Timeline, summary: StepSummary) -> str:

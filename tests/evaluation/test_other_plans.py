@@ -1,4 +1,4 @@
-"""What is said of an op placement next to data parallelism and one device."""
+"""What stands beside a plan: one device, data parallelism, FSDP; and the loop of the model's own code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
-from evaluation.records.formatting import seconds
-from evaluation.tables.beside_placements import OTHER_KINDS, beside_placement
+from evaluation.records.formatting import ratio, seconds
+from evaluation.tables.loop_sentences import loop_sentences
+from evaluation.tables.other_plans import OtherPlans
 from evaluation.tables.step_summary import StepSummary, kind_of
 from graphs.files.load import load_cluster
 from graphs.op_graph.batch_law import BatchLaw
@@ -19,6 +20,7 @@ from graphs.problem import Problem
 from graphs.runtime import runtime_of
 from placers.data_parallel import DataParallel
 from tests.envs.placed_models.models import captured
+from tests.evaluation.some_records import to_text
 from tests.papers.test_dapple import chain_of
 from tests.placers.pipelines.test_cuts import unequal
 
@@ -37,27 +39,46 @@ def placed(name: str, devices: list[int]) -> Timeline:
     return simulate(problem, Plan.of_units(problem, np.array(devices)[part]))
 
 
-def test_data_parallelism_is_named_with_its_seconds_where_it_is_faster() -> None:
+def test_data_parallelism_and_one_device_stand_beside_a_plan() -> None:
     timeline = chain()
     ours = simulate(timeline.problem, DataParallel().place(timeline.problem).plan)
     assert ours.step_seconds < 0.75 * timeline.step_seconds
-    (said,) = beside_placement(timeline)
-    assert said.startswith(f"Data parallelism takes {seconds(ours.step_seconds)}, ")
-    assert ", and fits: " in said
-    assert beside_placement(timeline, compared=True) == []
+    beside = OtherPlans.of(timeline)
+    assert beside is not None
+    assert beside.headline() == (
+        f"This plan takes {seconds(timeline.step_seconds)} a step and gains nothing over gpu:0 alone, "
+        f"{seconds(timeline.step_seconds)}; others do: `placelab place` compares all kinds."
+    )
+    shown = to_text(beside.table())
+    assert f"data parallelism {seconds(ours.step_seconds)}" in " ".join(shown.split())
+    of_ours = OtherPlans.of(ours)
+    assert of_ours is not None
+    gain = ratio(timeline.step_seconds / ours.step_seconds)
+    assert of_ours.headline().endswith(f"{gain} times as fast as gpu:0 alone, {seconds(timeline.step_seconds)}.")
 
 
-def test_where_it_is_not_faster_or_unknown_other_kinds_are_named() -> None:
+def test_where_several_devices_gain_nothing_that_is_said_first() -> None:
     timeline = chain()
-    slow = replace(timeline, step_seconds=timeline.step_seconds / 4)
-    assert beside_placement(slow) == []
     unknown = replace(timeline.problem, graph=replace(timeline.problem.graph, batch_law=BatchLaw(samples=0)))
-    assert beside_placement(simulate(unknown, Plan.of(timeline.placement.tolist()))) == [OTHER_KINDS]
+    beside = OtherPlans.of(simulate(unknown, Plan.of(timeline.placement.tolist())))
+    assert beside is not None
+    assert not beside.others, "nobody knows how its batch divides"
+    assert beside.headline().startswith("More devices gain nothing here over gpu:0 alone, ")
 
 
 def test_what_does_not_fit_is_said() -> None:
-    (said,) = beside_placement(chain(memory=1.0))
-    assert ", but does not fit: gpu:0 needs " in said
+    beside = OtherPlans.of(chain(memory=1.0))
+    assert beside is not None
+    assert beside.headline().endswith("; no device holds everything alone.")
+    assert to_text(beside.table()).count("does not fit") == 1 + len(beside.others)
+
+
+def test_inference_has_nothing_beside_them() -> None:
+    timeline = chain()
+    forward = replace(
+        timeline.problem, graph=replace(timeline.problem.graph, phase=np.zeros_like(timeline.graph.phase))
+    )
+    assert OtherPlans.of(simulate(forward, Plan.of(timeline.placement.tolist()))) is None
 
 
 def in_loop(timeline: Timeline, runtime: str) -> float:
@@ -75,9 +96,9 @@ def test_a_gain_that_pytorchs_order_loses_is_said() -> None:
         faster = "no faster than" if devices == [0, 0] else f"{alone.seconds / issued:.2f} times as fast as"
         told = f"model's own code has it: {seconds(issued)}, {faster} one device"
         gaining = replace(timeline, step_seconds=alone.seconds / 2)  # as if its own order did
-        (said,) = beside_placement(gaining, compared=True)
+        (said,) = loop_sentences(gaining)
         assert told in said
-        assert not any("PyTorch" in each for each in beside_placement(replace(timeline, step_seconds=alone.seconds)))
+        assert not any("PyTorch" in each for each in loop_sentences(replace(timeline, step_seconds=alone.seconds)))
 
 
 def test_a_replayed_step_is_named_where_issuing_binds_the_loop() -> None:
@@ -85,7 +106,7 @@ def test_a_replayed_step_is_named_where_issuing_binds_the_loop() -> None:
     placement = Plan.of(timeline.placement.tolist())
     for runtime, is_said in (("parallelize", True), ("parallelize:host=none", False), ("replay", False)):
         found = simulate(replace(timeline.problem, runtime=runtime_of(runtime)), placement)
-        told = [each for each in beside_placement(found, compared=True) if "replayed" in each]
+        told = [each for each in loop_sentences(found) if "replayed" in each]
         assert len(told) == is_said
         if is_said:
             assert f"replayed, a step of this plan takes {seconds(in_loop(timeline, 'replay'))}." in told[0]

@@ -1,0 +1,61 @@
+"""The lines that run a plan: in the user's own loop, in a process per device, or by another program."""
+
+import shlex
+from pathlib import Path
+
+from envs.expansion.layout import Layout
+from envs.plans.plan import Plan
+from graphs.formats.graph_files import is_graph_file
+from graphs.problem import Problem
+
+
+def commands_to_run(problem: Problem, plan: Plan, graph: str, cluster: str, path: Path | str | None) -> tuple[str, ...]:
+    """What to type for a plan of a graph and a cluster, each as `place` was given it, and written to a path.
+
+    Without a path the first line is the flag that writes one. A plan that leaves all on one device needs nothing.
+    """
+    used = {device for of_op in plan.devices for device in of_op}
+    if len(used) == 1 and plan.is_placement:
+        device = problem.cluster.devices[used.pop()].name
+        return (f"All of it runs on {device}: train there as ever.",)
+    file = str(path or f"{problem.graph.name.partition(':')[0]}.plan.json")
+    on = f" --cluster {shlex.quote(cluster)}" if cluster else ""
+    given = f"{shlex.quote(graph)} {shlex.quote(file)}{on}"
+    lines: list[str] = [] if path is not None else [f"placelab place ... --out {shlex.quote(file)}  # writes the plan"]
+    if is_graph_file(graph):
+        return (*lines, f"placelab simulate {given} --gantt step.html  # to run it, give the model, not its graph")
+    if plan.is_placement and problem.graph.is_training:
+        devices = [f"cuda:{index}" for index in range(len(problem.cluster))]
+        where = f'graph="{graph}"' + (f', cluster="{cluster}"' if cluster else "")
+        lines.append(f'model = placelab.parallelize(model, "{file}", devices={devices}, {where})  # in your own loop')
+    if _is_run(problem, plan):
+        lines.append(f"placelab run {given} --check  # some steps in a process per device, compared with one")
+    if (to := _format(problem, plan)) is not None:
+        lines.append(f"placelab export {given} --to {to}")
+    return tuple(lines)
+
+
+def _is_run(problem: Problem, plan: Plan) -> bool:
+    """Whether processes run it. What they refuse, and why, is said by `envs.running.ways`, which imports PyTorch."""
+    schedule, stages = plan.schedule, Layout(problem, plan).stage_devices
+    if not problem.graph.is_training or schedule.update == "micro_batch":
+        return False
+    if len(stages) == 1:
+        again = "block" if schedule.zero and len(stages[0]) > 1 else "late"
+    elif plan.split or schedule.offload or schedule.zero > 1 or schedule.shares or len(set(map(len, stages))) > 1:
+        return False
+    else:
+        again = "late"
+    return not schedule.recompute or schedule.recompute_at == again
+
+
+def _format(problem: Problem, plan: Plan) -> str | None:
+    """What most would give the plan to; which plans it takes is the table of docs/running.md."""
+    schedule = plan.schedule
+    if plan.is_placement:
+        return None if problem.graph.is_training else "device_map"
+    if not problem.graph.is_training:
+        return "chakra --out trace"
+    if any(schedule.shares):
+        return "chakra --out trace"
+    return "fsdp" if schedule.zero and not schedule.stages and not plan.split else "torchtitan"

@@ -1,0 +1,58 @@
+"""The lines that run a plan, shown after it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import placelab
+from envs.plans.plan import Plan
+from envs.running.ways import check_can_run
+from evaluation.tables.commands_to_run import commands_to_run
+from graphs.files.load import load_cluster
+from graphs.foundation.errors import InputError
+from graphs.runtime import IDEAL
+from tests.evaluation.row_model import Row
+from tests.evaluation.ways_table import KINDS
+
+
+def test_run_is_offered_for_the_kinds_of_plans_that_it_runs() -> None:
+    words = torch.zeros(8, 6, dtype=torch.long)
+    problem = placelab.place((Row(), (words,)), cluster="p100x4", placer="single_device", groups=None).problem
+    cpu = replace(problem, cluster=load_cluster("cpu_gpu:gpus=4"), runtime=IDEAL, op_seconds=None)
+    for kind, asked in KINDS.items():
+        on = cpu if asked.offload else problem
+        plan = asked.place(on).plan
+        plan = Plan(plan.devices, plan.order) if kind == "one device per op" else plan
+        lines = commands_to_run(on, plan, "row.py:model", "p100x4", Path("row.plan.json"))
+        try:
+            check_can_run(on, plan)
+        except InputError:
+            runs = False
+        else:
+            runs = True
+        offered = [line for line in lines if line.startswith("placelab run row.py:model row.plan.json --cluster")]
+        assert bool(offered) == runs, kind
+        assert any("parallelize(model, " in line for line in lines) == plan.is_placement, kind
+        assert lines, kind
+
+
+@pytest.mark.parametrize(
+    ("placer", "lines"),
+    [
+        ("single_device", ["All of it runs on gpu:0: train there as ever."]),
+        (
+            "fsdp",
+            [
+                "placelab place ... --out rnnlm.plan.json  # writes the plan",
+                "placelab run rnnlm:layers=1,steps=2 rnnlm.plan.json --cluster p100x2 --check  # some steps in a "
+                "process per device, compared with one",
+                "placelab export rnnlm:layers=1,steps=2 rnnlm.plan.json --cluster p100x2 --to fsdp",
+            ],
+        ),
+    ],
+)
+def test_the_lines_name_what_was_given(placer: str, lines: list[str]) -> None:
+    placed = placelab.place("rnnlm:layers=1,steps=2", cluster="p100x2", placer=placer)
+    assert list(placed.to_run) == lines
