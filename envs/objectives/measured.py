@@ -9,11 +9,15 @@ runs are left. Placeto and GDP learned from measured steps alone, hundreds and t
                      least that was measured: a search never takes what was not run for the best
 
 So a search ends with a placement that was run, and a policy's rewards rank placements as the machine does. The runs of
-a problem are shared by all who evaluate it in this process.
+a problem are shared by all who evaluate it in this process, and with `file` by those who come after it. A plan that
+fails takes infinitely long. `placers.measured_search` makes more of few runs.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import math
 import weakref
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,11 +27,14 @@ import numpy as np
 from envs.costs.busy_machine import quiet_seconds
 from envs.plans.plan import Plan
 from envs.running.measured_run import run_plan
-from envs.running.processes import Workers, devices_for
+from envs.running.processes import ProcessError, Workers, devices_for
+from envs.running.run_journal import RunJournal
 from envs.running.training_job import Training
 from envs.simulation.simulator import Outcomes, Placements, Simulator, simulate
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+
+_log = logging.getLogger(__name__)
 
 CLOSE = 0.1  # what is predicted to take this much longer than the best so far may still beat it
 
@@ -42,6 +49,8 @@ class Measured:
     """Steps of each run; of more than two the first two do not count."""
     model: str = ""
     """What is trained, `file.py:callable`; without it, the family that the graph is named after."""
+    file: str = ""
+    """Where to write down what each plan took; those that are there already are not run again."""
 
     def evaluator(self, problem: Problem) -> Machine:
         """Its seconds. Nothing is started before a placement is to be evaluated."""
@@ -61,7 +70,9 @@ class Machine:
         """The seconds of each plan that was run, in their order."""
         self._simulator = Simulator(problem)
         self._ratios: list[float] = []  # measured / simulated
-        self._workers = Workers(devices_for(len(problem.cluster)))
+        devices = devices_for(len(problem.cluster))
+        self._journal = RunJournal(settings.file, _what_is_run(problem, settings, devices))
+        self._workers = Workers(devices)
         weakref.finalize(self, self._workers.close)
 
     def close(self) -> None:
@@ -85,13 +96,27 @@ class Machine:
         return self.run_batch(placements, threads=threads).step_seconds
 
     def of_plan(self, plan: Plan) -> float:
-        """The seconds of a plan, which is run unless it has been."""
+        """The seconds of a plan, which is run unless it has been; infinite if it fails, which a line on stderr says.
+
+        Raises InputError for a plan that cannot be run, before anything is.
+        """
         if plan not in self.measured:
-            training = Training(self.settings.model or self.problem.graph.name, self.settings.steps)
-            run = run_plan(self._workers, training, self.problem, plan)
-            self.measured[plan] = quiet_seconds(run.counted)
-            self._ratios.append(self.measured[plan] / simulate(self.problem, plan).step_seconds)
+            seconds = self._journal.seconds(plan)
+            if seconds is None:
+                seconds = self._run(plan)
+                self._journal.add(plan, seconds)
+            self.measured[plan] = seconds
+            if math.isfinite(seconds):
+                self._ratios.append(seconds / simulate(self.problem, plan).step_seconds)
         return self.measured[plan]
+
+    def _run(self, plan: Plan) -> float:
+        training = Training(self.settings.model or self.problem.graph.name, self.settings.steps)
+        try:
+            return quiet_seconds(run_plan(self._workers, training, self.problem, plan).counted)
+        except ProcessError as error:
+            _log.warning("a plan did not run to its end, and counts as infinitely slow: %s", error)
+            return math.inf
 
     def _run_the_most_promising(self, placements: Ints, outcomes: Outcomes) -> None:
         if len(self.measured) >= self.settings.runs:
@@ -108,14 +133,26 @@ class Machine:
 
     def _seconds(self, placements: Ints, simulated: Floats) -> Floats:
         """(plans,) what was measured of each, or else what can be said by the ratio so far."""
-        if not self.measured:
-            return simulated
+        if not self._ratios:
+            return self._known(placements, simulated)
         least = np.nextafter(min(self.measured.values()), np.inf)
-        found: Floats = np.maximum(np.median(self._ratios) * simulated, least)
+        return self._known(placements, np.maximum(np.median(self._ratios) * simulated, least))
+
+    def _known(self, placements: Ints, expected: Floats) -> Floats:
+        """(plans,) what was measured of each, or else what is expected."""
+        found = expected.copy()
         for plan, seconds in self.measured.items():
             if plan.is_placement and plan.order is None:
                 found[(placements == plan.per_unit(self.problem)).all(axis=1)] = seconds
         return found
+
+
+def _what_is_run(problem: Problem, settings: Measured, devices: tuple[str, ...]) -> str:
+    """All that decides what a plan takes: costs do, as devices follow the simulated order."""
+    costs = b"" if problem.op_seconds is None else problem.op_seconds.tobytes()
+    model = settings.model or problem.graph.name
+    graph, cluster, runtime = problem.graph.fingerprint, problem.cluster.fingerprint, problem.runtime.name
+    return repr((graph, cluster, runtime, hashlib.sha256(costs).hexdigest(), model, settings.steps, devices))
 
 
 @lru_cache(4)

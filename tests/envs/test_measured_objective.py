@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from envs.gym.one_shot import GdpEnv
 from envs.objectives import evaluator_of, measured
 from envs.objectives.measured import Machine
 from envs.plans.plan import Plan
+from envs.running.processes import ProcessError
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -38,11 +40,14 @@ class Runs:
     """In place of processes: a plan takes what the simulator says, times a number that the plan decides."""
 
     asked: list[Plan] = field(default_factory=list)
+    failing: bool = False
 
     def __call__(self, workers: object, training: object, problem: Problem, plan: Plan) -> Run:
         """As `run_plan`."""
         del workers, training
         self.asked.append(plan)
+        if self.failing:
+            raise ProcessError("process 0, on cpu, was killed (signal 9, out of memory?)")
         return Run(np.full(3, seconds(problem, plan)))
 
 
@@ -118,6 +123,41 @@ def test_fine_tuning_ends_with_the_best_plan_that_was_run(problem: Problem, runs
     found = {plan: seconds(problem, plan) for plan in runs.asked}
     assert tuned.result.plan.placement.tolist() == min(found, key=found.__getitem__).placement.tolist()
     assert tuned.result.curve[-1][1] == min(found.values())
+
+
+def test_a_plan_that_fails_is_infinitely_slow_and_the_next_is_run(problem: Problem, runs: Runs) -> None:
+    evaluator, placements = evaluator_of(problem), random_placements(problem, np.random.default_rng(3), 2)
+    runs.failing = True
+    assert evaluator.seconds(placements[:1])[0] == np.inf
+    runs.failing = False
+    found = evaluator.seconds(placements)
+    assert found[0] == np.inf
+    assert found[1] == seconds(problem, runs.asked[1])
+
+
+def test_what_is_in_the_journal_is_not_run_again(problem: Problem, runs: Runs, tmp_path: Path) -> None:
+    journal = tmp_path / "runs.jsonl"
+    known = replace(problem, objective=objective_of(f"measured:file={journal}"))
+    plans = [Plan.of_units(problem, each) for each in random_placements(problem, np.random.default_rng(4), 3)]
+    found = [Machine(known, known.objective.built).of_plan(plan) for plan in plans[:2]]
+    journal.write_bytes(journal.read_bytes() + b'{"of": "12')  # killed while it wrote
+    resumed = Machine(known, known.objective.built)
+    assert [resumed.of_plan(plan) for plan in plans[:2]] == found
+    assert len(runs.asked) == 2
+    third = resumed.of_plan(plans[2])
+    assert Machine(known, known.objective.built).of_plan(plans[2]) == third
+    assert len(runs.asked) == 3
+    longer = objective_of(f"measured:steps=9,file={journal}")
+    Machine(replace(problem, objective=longer), longer.built).of_plan(plans[0])
+    assert len(runs.asked) == 4
+
+
+def test_another_file_is_no_journal(problem: Problem, tmp_path: Path) -> None:
+    journal = tmp_path / "plan.json"
+    journal.write_text('{"format": 1}\n')
+    wrong = objective_of(f"measured:file={journal}")
+    with pytest.raises(InputError, match="is no journal of runs"):
+        evaluator_of(replace(problem, objective=wrong))
 
 
 def test_the_model_may_be_a_users_file() -> None:

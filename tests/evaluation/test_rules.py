@@ -9,7 +9,10 @@ from evaluation.reporting.rules import RULES, BestRule, best_rules, speedup_over
 from graphs.foundation import by_name
 from tests.evaluation.some_records import LEARNED, SOME, record
 
-SEARCHES = {"annealing", "exact", "genetic", "hill_climbing", "neural_lns", "planner", "random", "split_search"}
+SEARCHES = {
+    "annealing", "exact", "genetic", "hill_climbing", "measured_search", "neural_lns", "planner", "random",
+    "split_search",
+}  # fmt: skip
 NEITHER = {"default", "made_for", "single_device"}  # learned; another's plan; what all are compared with in any case
 
 
