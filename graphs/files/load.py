@@ -49,7 +49,9 @@ def load_graph(
 def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
     """The cluster that is meant by a cluster, a cluster file, or a spec such as "p100:devices=4", in short "p100x4".
 
-    "file.py:function:knob=3" is a function in a user's file. Raises InputError for an unknown name.
+    "file.py:function:knob=3" is a function in a user's file. Devices of the catalogue, such as "a100x2" or
+    "rtx4090+rtx3060", are on the links of their boards, and the cluster's name says which. Raises InputError for an
+    unknown name.
     """
     if isinstance(what, Cluster):
         return what
@@ -60,10 +62,9 @@ def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
         return load_cluster_file(Path(text))
     spec = _in_full(text)
     if not by_name.own(spec) and not by_name.exists("graphs.clusters", spec.partition(":")[0]):
-        from graphs.devices.suggested_clusters import suggested  # with the catalogue, which few names need
+        from graphs.devices.clusters_of_devices import cluster_of_devices  # with the catalogue, which few names need
 
-        if meant := suggested(text):
-            raise InputError(f"unknown cluster {text!r}: these are devices; their cluster is {meant!r}, or a file")
+        spec = cluster_of_devices(text) or spec
     cluster: Cluster = by_name.build("graphs.clusters", spec)
     return cluster
 

@@ -1,4 +1,4 @@
-"""What is meant by devices in place of a cluster: "a100x2" are the devices of `mixed:a100-80gbx2,link=nvlink3`."""
+"""The cluster that devices in place of one make up: "a100x2" are the devices of `mixed:a100-80gbx2,link=nvlink3`."""
 
 import re
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class _Devices(NamedTuple):
     link: str
 
 
-def suggested(text: str) -> str:
+def cluster_of_devices(text: str) -> str:
     """The spec of the cluster that devices of the catalogue make up, on the links of their boards; "" for other text.
 
     Devices are joined by +, servers by /, as in `mixed`. Of several devices of a name, such as "a100", it is that of
