@@ -28,18 +28,24 @@ def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
 
 def is_symmetry(cluster: Cluster, seconds: Floats, turned: Ints) -> bool:
     """Whether devices can change places without any effect: device d becomes turned[d], (devices,)."""
-    if (cluster.memory_bytes[turned] != cluster.memory_bytes).any() or (seconds[:, turned] != seconds).any():
+    moved = np.flatnonzero(turned != np.arange(len(cluster)))
+    goes_to = turned[moved]
+    devices = cluster.devices
+    if any(devices[one].usable_bytes != devices[other].usable_bytes for one, other in zip(moved, goes_to, strict=True)):
+        return False
+    if (seconds[:, goes_to] != seconds[:, moved]).any():
         return False
     swapped = np.ix_(turned, turned)  # matrix[swapped] has rows and columns exchanged
     apart = ~np.eye(len(cluster), dtype=np.bool_)
+    if any((matrix != matrix[swapped])[apart].any() for matrix in (cluster.latency, cluster.bandwidth)):
+        return False
     # the swap may give channels other numbers, but must pair each channel before with exactly one after:
     # before 0 0 1 and after 1 1 0 will do; before 0 0 1 and after 0 1 1 will not, as other links share a channel
     before, after = cluster.channel[apart], cluster.channel[swapped][apart]
     renamed = np.unique(np.stack([before, after], axis=1), axis=0)
     serial = renamed[(renamed != FREE).all(axis=1)]
     return bool(
-        all((m[apart] == m[swapped][apart]).all() for m in (cluster.latency, cluster.bandwidth))
-        and len(renamed) == len(np.unique(before)) == len(np.unique(after))
+        len(renamed) == len(np.unique(before)) == len(np.unique(after))
         and ((renamed[:, 0] == FREE) == (renamed[:, 1] == FREE)).all()
         and (cluster.gap[serial[:, 0]] == cluster.gap[serial[:, 1]]).all()
         and (cluster.multicast[serial[:, 0]] == cluster.multicast[serial[:, 1]]).all()
