@@ -7,10 +7,26 @@ from pathlib import Path
 import pytest
 
 from envs.simulation.simulator import simulate
+from evaluation.studies.pieces import within
 from evaluation.studies.problems import measured_problem
 from evaluation.studies.published import __main__ as published
+from evaluation.studies.published import aceso
 from evaluation.studies.published.__main__ import IDEAL, Published
-from evaluation.studies.published.findings import BEST, OURS, SHARDED, Answer, Compared, Judged, results_of
+from evaluation.studies.published.findings import (
+    BEST,
+    OURS,
+    SHARDED,
+    Answer,
+    Compared,
+    JobAnswer,
+    Judged,
+    compared,
+    job_rows,
+    results_of,
+    versions,
+)
+from evaluation.studies.published.jobs import JOBS
+from evaluation.studies.published.public_planner import MODELLED, Job, Theirs
 from evaluation.studies.published.recommended import ROWS, Row
 from evaluation.studies.published.sailor import Choice, Scenario, choices, pipeline_of, plan_of, workload
 from evaluation.studies.published.sailor_rivals import best_of_all
@@ -114,6 +130,68 @@ def test_scenarios_with_both_answers_are_compared() -> None:
     (result,) = results_of([scenario], [best, ours])
     assert (result.by_sailor, result.unseen, result.is_behind) == (1.1, 1.2, True)
     assert results_of([scenario], [best]) == []
+    (unknown,) = results_of([scenario], [Judged("any", BEST, "", 0.0, None, ended=False), ours])
+    assert not unknown.is_compared
+    assert not unknown.is_behind
+
+
+def test_what_takes_too_long_is_given_up() -> None:
+    def endless() -> int:
+        while True:
+            sum(range(1000))
+
+    assert within(0.05, endless) is None
+    assert within(60.0, lambda: 3) == 3
+
+
+def test_an_answer_that_did_not_end_is_no_answer() -> None:
+    row = ROWS[0]
+    theirs, ours = (Answer(row.name, placer, 2.0, 1.0, True, 0.0, made="b") for placer in (row.plan, OURS))
+    late = Answer(row.name, OURS, 0.0, 0.0, False, 600.0, ended=False, made="a")
+    alone = Answer(row.name, SHARDED, 1.0, 1.0, True, 0.0)
+    assert compared(ROWS, [theirs, late]) == []
+    assert [each.ours for each in compared(ROWS, [theirs, late, alone])] == [alone]
+    assert [each.ours for each in compared(ROWS, [theirs, ours, alone])] == [ours]
+    other = Judged("any", OURS, "", 1.0, None, made="b")
+    assert versions([theirs, ours, other, alone]) == [
+        ("b", [f"Llama {row.name} (parallel, planner)", "Sailor's any (planner)"]), ("", [f"Llama {row.name} (fsdp)"]),
+    ]  # fmt: skip
+
+
+def test_answers_are_compared_in_the_engine_or_else_with_what_was_measured() -> None:
+    theirs = (Theirs("any", "run", 4.0), Theirs("any", "measured", 5.0), Theirs("any", "modelled", 5.0, MODELLED))
+    job = Job("any", "", "", JOBS[0].problem, theirs, "samples/s", 20.0)
+    answer = JobAnswer("any", 3.0, True, ((2.0, True), None, None), 0.0)
+    assert [each.ratio for each in job_rows([job], [answer])] == [1.5, 0.75, 0.0]
+    assert [each.is_behind for each in job_rows([job], [answer])] == [True, False, False]
+    lacking = JobAnswer("any", 3.0, True, ((2.0, False), None, None), 0.0)
+    assert not job_rows([job], [lacking])[0].is_behind, "theirs does not fit"
+    assert job.worth(job.seconds(5.0)) == 5.0
+
+
+@pytest.mark.parametrize(
+    "job", [job for job in JOBS if job.name.startswith(("galvatron", "helix"))], ids=lambda job: job.name
+)
+def test_published_plans_are_worth_about_as_much_in_the_engine(job: Job) -> None:
+    problem = job.problem()
+    for theirs in job.theirs:
+        if theirs.placed:
+            seconds, fits = job.judge(*theirs.placed(problem))
+            assert fits
+            assert job.worth(seconds) == pytest.approx(theirs.printed, rel=0.06)
+
+
+def test_moving_layers_away_from_the_output_layer_gains_what_torchtitan_measured() -> None:
+    job = next(each for each in JOBS if each.name == "torchtitan-2048")
+    problem = job.problem()
+    moved, usual = (job.judge(*each.placed(problem))[0] for each in job.theirs if each.placed)
+    assert usual / moved == pytest.approx(3348 / 2616, abs=0.03)
+
+
+def test_a_step_of_the_profile_takes_as_long_as_its_ops() -> None:
+    problem = aceso.problem()
+    forward = sum(op[1] for op in (aceso.FIRST, *aceso.LAYER * aceso.LAYERS, *aceso.LAST))
+    assert problem.graph.measured_seconds[:315].sum() == pytest.approx(forward * 1e-6 * 1024)
 
 
 def test_a_plan_that_does_not_fit_is_behind_and_the_optimizers_state_is_divided() -> None:
@@ -140,7 +218,8 @@ def test_a_study_of_published_plans_says_first_where_it_is_behind(
     monkeypatch.setattr("evaluation.studies.published.recommended.VOCABULARY", 50)
     monkeypatch.setattr(published, "ROWS", [Row("small", 2, 8, 8, 2, 1, 2, 1, 2, "a source", "a key")])
     study = Published(out=tmp_path, budget=5)
-    with pytest.raises(InputError, match="no recommended plan is compared yet"):
+    monkeypatch.setattr(published, "JOBS", ())
+    with pytest.raises(InputError, match="no published plan is compared yet"):
         Published(out=tmp_path, write_only=True).write()
     written = study.write().read_text()
     assert "on 0 of 1 row" in written or "on 1 of 1 row" in written

@@ -1,4 +1,4 @@
-"""Published plans beside the planner's: NVIDIA's for Llama 3 on H100, and the best that Sailor's rivals can say.
+"""Published plans beside the planner's: those of public planners, NVIDIA's, and the best that Sailor's rivals can say.
 
     python -m evaluation.studies.published --data FOLDER --out runs/studies/published
 
@@ -15,18 +15,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from matplotlib.figure import Figure
 
 from envs.simulation.simulator import simulate
+from evaluation.commands.arguments import PLACERS
 from evaluation.commands.load_placer import load_placer
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.drawing.figures import BLUE, ORANGE
-from evaluation.studies.pieces import PIECES, do_pieces, load_pieces
+from evaluation.studies.pieces import PIECES, do_pieces, load_pieces, placelab_version, within
 from evaluation.studies.problems import ConditionOptions, measured_problem, model_problem
-from evaluation.studies.published.findings import BEST, CLOSE, OURS, SHARDED, Answer, Compared, Judged, mean, results_of
+from evaluation.studies.published.findings import (
+    BEST,
+    CLOSE,
+    OURS,
+    SHARDED,
+    Answer,
+    JobAnswer,
+    Judged,
+    compared,
+    job_rows,
+    mean,
+    results_of,
+    versions,
+)
+from evaluation.studies.published.jobs import JOBS
+from evaluation.studies.published.public_planner import Job
 from evaluation.studies.published.recommended import ROWS, Row
 from evaluation.studies.published.sailor import SCENARIOS, Choice, Scenario, choices, pipeline_of, plan_of, workload
 from evaluation.studies.published.sailor_rivals import best_of_all
@@ -38,15 +53,14 @@ from graphs.problem import Problem
 
 RUNTIME = "megatron:overlap=true"  # its way of running plans, with gradients summed up while others are computed
 IDEAL = ConditionOptions(runtime="ideal")  # for profiles, whose times are those of whole layers on their machine
-SAILOR = "sailor"  # the folder of its pieces
+LIMIT, RIVALS_LIMIT = 600.0, 300.0  # seconds of the processor, for an answer of a row, and for Sailor's rivals
+DEFAULT_BUDGET = 1000  # of `place`
 ASKED = 16  # questions to the planner for each scenario: those that promise most
-
-Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Simulated):
-    """Plan what NVIDIA recommends plans for, and Sailor's scenarios, and compare."""
+    """Plan the jobs of public planners, what NVIDIA recommends plans for, and Sailor's scenarios, and compare."""
 
     name = "published"
     runtime: str = RUNTIME
@@ -57,13 +71,15 @@ class Published(Simulated):
     """Simulations of placelab's planner, for each problem."""
 
     def do(self) -> None:
-        """Both plans of each row, and all of each scenario."""
-        if self.data is not None:
-            simulator = SailorSimulator.of(self.data)
-            (self.folder / SAILOR).mkdir(exist_ok=True)
+        """All answers of each job and row, and all of each scenario."""
+        simulator = SailorSimulator.of(self.data) if self.data else None
+        for folder in (self._jobs, self._scenarios, self._rows):
+            folder.mkdir(exist_ok=True)
+        if not self.suffix:  # jobs say how they are run
+            do_pieces({self._jobs / PIECES / f"{job.name}.json": partial(_of_job, job) for job in JOBS})
+        if simulator:
             for scenario in SCENARIOS:
                 do_pieces(self._of_scenario(simulator, scenario))
-        self._rows.mkdir(exist_ok=True)
         do_pieces({
             self._rows / PIECES / f"{row.name}-{placer.partition(':')[0]}.json": partial(self._answer, row, placer)
             for row in ROWS for placer in (row.plan, SHARDED, OURS)
@@ -71,24 +87,33 @@ class Published(Simulated):
 
     def save(self, folder: Path) -> Path:
         """Write `published.md`."""
-        done = {(each.row, each.placer): each for each in load_pieces(self._rows, Answer)}
-        found = [
-            Compared(row, theirs, ours, done.get((row.name, SHARDED))) for row in ROWS
-            if (theirs := done.get((row.name, row.plan)))
-            and (ours := done.get((row.name, OURS)) or done.get((row.name, SHARDED)))
-        ]  # fmt: skip
-        if not found:
-            raise InputError(f"{self.folder}: no recommended plan is compared yet")
-        of_sailor = results_of(SCENARIOS, load_pieces(self.folder / SAILOR, Judged))
-        bars = {f"Llama {each.row.words}": each.ratio for each in found}
-        bars |= {f"Sailor, {each.scenario.name}": each.by_sailor for each in of_sailor}
+        answers, judged = load_pieces(self._rows, Answer), load_pieces(self._scenarios, Judged)
+        answered = [] if self.suffix else load_pieces(self._jobs, JobAnswer)
+        jobs, found, of_sailor = job_rows(JOBS, answered), compared(ROWS, answers), results_of(SCENARIOS, judged)
+        every: list[JobAnswer | Answer | Judged] = [*answered, *answers, *judged]
+        if not (jobs or found):
+            raise InputError(f"{self.folder}: no published plan is compared yet")
+        ended = [each for each in of_sailor if each.is_compared]
+        bars = {f"{each.theirs.whose}, {each.job.words}": each.ratio for each in jobs if each.ratio}
+        bars |= {f"Llama {each.row.words}": each.ratio for each in found}
+        bars |= {f"Sailor, {each.scenario.name}": each.by_sailor for each in ended}
         return self.written(
             folder, (), painted=(partial(_bars, ratios=bars), 0.9 + 0.24 * len(bars)),
             command=self.command(data="FOLDER", budget=self.budget), budget=self.budget, runtime=self.runtime,
-            asked=ASKED, found=found, rows=ROWS, mean=mean([each.ratio for each in found]), close=CLOSE, gibibyte=2**30,
-            scenarios=SCENARIOS, of_sailor=of_sailor, by_sailor=mean([each.by_sailor for each in of_sailor]),
-            unseen=mean([each.unseen for each in of_sailor]),
+            asked=ASKED, jobs=jobs, most=DEFAULT_BUDGET, found=found, rows=ROWS, close=CLOSE, gibibyte=2**30,
+            mean=mean([each.ratio for each in found]), scenarios=SCENARIOS, of_sailor=of_sailor, ended=ended,
+            limits=(LIMIT, RIVALS_LIMIT), by_sailor=mean([each.by_sailor for each in ended]),
+            unseen=mean([each.unseen for each in ended]), versions=versions(every),
+            minutes=sum(each.cpu_seconds for each in every) / 60,
         )  # fmt: skip
+
+    @property
+    def _jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    @property
+    def _scenarios(self) -> Path:
+        return self.folder / "sailor"
 
     @property
     def _rows(self) -> Path:
@@ -96,16 +121,20 @@ class Published(Simulated):
         return self.folder / f"rows{self.suffix}"
 
     def _answer(self, row: Row, placer: str) -> Answer:
-        problem = model_problem(row.model, row.cluster, f"{row.name}@H100", **self.timing)
-        placed, spent = self._placed(problem, placer)
-        step = placed.timeline
-        return Answer(
-            row.name, placer, step.step_seconds, float(step.peak_bytes.max()), step.fits, spent,
-            float(problem.graph.weights.sum()) / 2, placed.result.notes,
-        )  # fmt: skip
+        def made() -> Answer:
+            problem = model_problem(row.model, row.cluster, f"{row.name}@H100", **self.timing)
+            placed, spent = _placed(problem, placer, self.budget)
+            step = placed.timeline
+            return Answer(
+                row.name, placer, step.step_seconds, float(step.peak_bytes.max()), step.fits, spent,
+                float(problem.graph.weights.sum()) / 2, placed.result.notes, made=placelab_version(),
+            )  # fmt: skip
+
+        unfinished = Answer(row.name, placer, 0.0, 0.0, False, LIMIT, ended=False, made=placelab_version())
+        return within(LIMIT, made) or unfinished
 
     def _of_scenario(self, simulator: SailorSimulator, scenario: Scenario) -> Mapping[Path, Callable[[], Judged]]:
-        folder = self.folder / SAILOR / PIECES
+        folder = self._scenarios / PIECES
         return {
             folder / f"{scenario.file}-{BEST}.json": partial(_best, simulator, scenario),
             folder / f"{scenario.file}-{OURS}.json": partial(self._ours, simulator, scenario),
@@ -117,7 +146,7 @@ class Published(Simulated):
         asked = choices(simulator, scenario.gpus)[:ASKED]
         for choice in asked:
             problem = measured_problem(*workload(simulator, choice), **IDEAL)
-            placed, _ = self._placed(problem, f"{OURS}:micro_batches={problem.graph.samples}")
+            placed, _ = _placed(problem, f"{OURS}:micro_batches={problem.graph.samples}", self.budget)
             pipeline = pipeline_of(placed.plan, problem, choice)
             if pipeline is not None and placed.timeline.fits:
                 seconds = simulator.seconds(pipeline), placed.timeline.step_seconds
@@ -125,13 +154,25 @@ class Published(Simulated):
         best = min(answers, key=lambda each: each.sailor)
         by_engine = min(answers, key=lambda each: each.engine or math.inf).sailor
         spent = time.process_time() - started
-        return msgspec.structs.replace(best, by_engine=by_engine, asked=len(asked), cpu_seconds=spent)
+        return msgspec.structs.replace(
+            best, by_engine=by_engine, asked=len(asked), cpu_seconds=spent, made=placelab_version()
+        )
 
-    def _placed(self, problem: Problem, placer: str) -> tuple[SimulatedPlan, float]:
-        """A plan as it is simulated, and CPU seconds."""
-        started = time.process_time()
-        placed = SimulatedPlan.by(load_placer(placer), problem, budget=self.budget)
-        return placed, time.process_time() - started
+
+def _placed(problem: Problem, placer: str, budget: int) -> tuple[SimulatedPlan, float]:
+    """A plan as it is simulated, and CPU seconds."""
+    started = time.process_time()
+    placed = SimulatedPlan.by(load_placer(placer), problem, budget=budget)
+    return placed, time.process_time() - started
+
+
+def _of_job(job: Job) -> JobAnswer:
+    """As `place --plans all` answers without further flags."""
+    problem = job.problem()
+    placed, spent = _placed(problem, PLACERS["all"].format(budget=DEFAULT_BUDGET), DEFAULT_BUDGET)
+    theirs = tuple(job.judge(*each.placed(problem)) if each.placed else None for each in job.theirs)
+    seconds, fits = job.judge(problem, placed.plan)
+    return JobAnswer(job.name, seconds, fits, theirs, spent, placed.result.notes, made=placelab_version())
 
 
 def _bars(figure: Figure, ratios: Mapping[str, float]) -> None:
@@ -146,14 +187,20 @@ def _bars(figure: Figure, ratios: Mapping[str, float]) -> None:
 
 
 def _best(simulator: SailorSimulator, scenario: Scenario) -> Judged:
-    started = time.process_time()
-    pipeline = best_of_all(simulator, scenario.gpus)
+    started, unfinished = time.process_time(), Judged(scenario.name, BEST, "", 0.0, None, ended=False)
+    found = within(RIVALS_LIMIT, lambda: [best_of_all(simulator, scenario.gpus)])
     spent = time.process_time() - started
+    if found is None:
+        return msgspec.structs.replace(unfinished, cpu_seconds=spent, made=placelab_version())
+    (pipeline,) = found
     engine = None  # replicas of mixed stages are not alike
     if all(len(stage.groups) == 1 for stage in pipeline.stages):
         problem = measured_problem(*workload(simulator, Choice.of(pipeline)), **IDEAL)
         engine = simulate(problem, plan_of(pipeline, problem)).step_seconds
-    return Judged(scenario.name, BEST, pipeline.text, simulator.seconds(pipeline), engine, cpu_seconds=spent)
+    seconds = simulator.seconds(pipeline)
+    return Judged(
+        scenario.name, BEST, pipeline.text, seconds, engine, cpu_seconds=spent, made=placelab_version()
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -65,9 +65,15 @@ class Row(NamedTuple):
             return f"parallel:{spec}"
         if self.layers % (self.pp * self.vp) == 0:
             return f"parallel:{spec},interleaved={self.vp}"
-        # the embedding and the loss are stages of their own, as with `account_for_embedding_in_pipeline_split`
-        begins = "+".join([*(f"layers.{layer}" for layer in range(self.layers)), "norm"])
+        # the embedding and the loss count as a layer each, as with `account_for_embedding_in_pipeline_split`
+        parts = ["embedding", *(f"layers.{layer}" for layer in range(self.layers)), "norm"]
+        begins = "+".join(parts[:: self.layers_of_stage][1:])
         return f"parallel:{spec},interleaved={self.vp},stages={begins}"
+
+    @property
+    def layers_of_stage(self) -> int:
+        """How many each stage has, with the embedding and the loss as one each."""
+        return (self.layers + 2) // (self.pp * self.vp)
 
     @property
     def words(self) -> str:
@@ -78,7 +84,11 @@ class Row(NamedTuple):
     def said(self) -> str:
         """The spec, with words for stages that are named one by one."""
         spec, _, begins = self.plan.partition(",stages=")
-        return f"`{spec}`" + (", with stages of one layer, and one of the embedding" if begins else "")
+        return f"`{spec}`" + (
+            f", with {self.layers_of_stage} layers in each stage, the embedding and the loss as one each"
+            if begins
+            else ""
+        )
 
     @property
     def name(self) -> str:
