@@ -226,7 +226,7 @@ def place(
         order: in place of the runtime's, which of the ops that are ready a device runs first: `longest_path`,
             `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; placers may say it for each op.
         host: in place of the runtime's, what it costs to issue ops: `eager`, `megatron`, `compiled`, `30us`, or `none`.
-        reserve: memory of each GPU that tensors cannot have: `cuda`, as PyTorch usually, `1.5GiB`, `8%`, `1.5GiB+8%`.
+        reserve: memory of each GPU that tensors cannot have: `none`, `1.5GiB`, `8%`, `1.5GiB+8%`, or `cuda`, as usual.
         objective: what to minimise: `step-time`; `throughput`, samples per second; `latency`, of one forward pass;
             `flow`, of requests that follow one another; `max-load`, of the busiest device; `replacement:plan=RUNNING`.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.

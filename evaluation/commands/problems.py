@@ -11,7 +11,7 @@ from envs.costs.costs import load_cost_model, timed
 from envs.expansion.shares import of_batch
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
-from graphs.devices.reserve import reserve_of
+from graphs.devices.reserve import CUDA, Reserve, reserve_of
 from graphs.files.graph_source import GraphSource, graph_sources
 from graphs.files.load import load_cluster, load_clusters, load_graph, load_suite
 from graphs.files.suites import suite_specs
@@ -119,7 +119,7 @@ def asked_problems(
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
         done = [_run(each, minimised, way) for each, way in zip(done, ways, strict=True)]
-        return done if reserve is None else [replace(each, cluster=reserve.on(each.cluster)) for each in done]
+        return [_with_reserve(each, reserve, is_said=reserved != AUTO) for each in done]
 
     return problems
 
@@ -175,6 +175,14 @@ def _run(problem: Problem, objective: Extension[Any], way: Runtime) -> Problem:
     if not is_one_rank(found.graph, found.cluster):
         return found
     return of_one_rank(found, in_order=way.order == PROGRAM)
+
+
+def _with_reserve(problem: Problem, reserve: Reserve | None, *, is_said: bool) -> Problem:
+    """With what is said; else what PyTorch and CUDA hold of GPUs, unless the cluster says it, or no host issues ops."""
+    if not is_said and problem.host is not None:
+        by_cluster = any(device.reserved_bytes or device.fragmentation for device in problem.cluster.devices)
+        reserve = None if by_cluster else CUDA
+    return problem if reserve is None else replace(problem, cluster=reserve.on(problem.cluster))
 
 
 def _default_runtime(problem: Problem) -> Runtime:

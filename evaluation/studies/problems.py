@@ -29,7 +29,8 @@ def problems_of(
 ) -> Problems:
     """Graphs and clusters by their specs, as `problem_of` makes them."""
     return {
-        f"{graph}@{cluster}": partial(problem_of, graph, cluster, groups=groups, **timing) for graph, cluster in pairs
+        f"{graph}@{cluster}": partial(problem_of, graph, cluster, groups=groups, reserve="none", **timing)
+        for graph, cluster in pairs
     }
 
 
@@ -43,7 +44,7 @@ def model_problem(
 ) -> Problem:
     """A captured model on a cluster, by their specs, with a NAME@CLUSTER."""
     model, _, where = name.rpartition("@")
-    found = problem_of(graph, cluster, with_law=True, groups=groups, **timing)
+    found = problem_of(graph, cluster, with_law=True, groups=groups, reserve="none", **timing)
     return replace(found, graph=replace(found.graph, name=model), cluster=replace(found.cluster, name=where))
 
 
@@ -52,4 +53,4 @@ def measured_problem(
 ) -> Problem:
     """A graph of measured times, which count whatever cost model and precision the timing has."""
     timing |= ConditionOptions(cost_model=AUTO, precision=AUTO)
-    return problem_of(graph, cluster, groups=groups, **timing)
+    return problem_of(graph, cluster, groups=groups, reserve="none", **timing)

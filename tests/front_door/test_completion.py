@@ -45,7 +45,7 @@ def run(home: Path, script: str) -> str:
         ("placelab si", ["simulate"]),
         ("placelab place rnnlm --placer met", ["metis"]),
         ("placelab place rnnlm --cluster p100", ["p100", "p100_switches"]),
-        ("placelab compare rnnlm --placers heft,peft,me", ["heft\\,peft\\,metis"]),
+        ("placelab compare rnnlm --placers heft,peft,met", ["heft\\,peft\\,metis"]),
         ("placelab train sequ", ["sequential"]),
     ],
 )

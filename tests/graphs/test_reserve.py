@@ -58,7 +58,7 @@ def test_plans_have_what_is_left() -> None:
     """What needs all but a byte of a device does not fit once two bytes are reserved; step and peak are the same."""
     peak = float(placelab.place(MODEL, cluster="p100x2", placer="single_device").timeline.peak_bytes.max())
     cluster = load_cluster("p100x2").with_each_device(memory_bytes=peak + 1)
-    assert placelab.place(MODEL, cluster=cluster, placer="single_device").timeline.fits
+    assert placelab.place(MODEL, cluster=cluster, placer="single_device", reserve="none").timeline.fits
     left = cluster.with_each_device(reserved_bytes=2.0)
     assert left.memory_bytes.tolist() == [peak - 1] * 2
     lacking = placelab.place(MODEL, cluster=left, placer="single_device").timeline
@@ -67,6 +67,21 @@ def test_plans_have_what_is_left() -> None:
     share = (peak + 1) / peak - 1
     split = cluster.with_each_device(fragmentation=2 * share)
     assert not np.any(split.memory_bytes >= peak)
+
+
+def test_pytorchs_reserve_is_the_default_where_a_program_issues_ops(tmp_path: Path) -> None:
+    usual = placelab.place(MODEL, cluster="p100x2", placer="single_device")
+    assert usual.problem.cluster.memory_bytes == pytest.approx((16 - 1.5) * 2**30 / 1.09)
+    assert usual.conditions.reserve == "1.5GiB+9%"
+    for options in ({"runtime": "ideal"}, {"reserve": "none"}):
+        plain = placelab.place(MODEL, cluster="p100x2", placer="single_device", **options)  # type: ignore[arg-type]
+        assert plain.problem.cluster.memory_bytes == pytest.approx(16 * 2**30)
+    file = tmp_path / "a.plan.json"
+    plain.save(file)  # made without, and simulated so
+    assert placelab.simulate(MODEL, file, cluster="p100x2").problem.cluster.memory_bytes == pytest.approx(16 * 2**30)
+    own = load_cluster("p100x2").with_each_device(reserved_bytes=2.0**30)
+    said = placelab.place(MODEL, cluster=own, placer="single_device")
+    assert said.problem.cluster.memory_bytes == pytest.approx(15 * 2**30)
 
 
 def test_a_plan_is_simulated_with_another_reserve(tmp_path: Path) -> None:
