@@ -18,7 +18,7 @@ from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart
 from evaluation.records.formatting import seconds
 from evaluation.records.run_files import load_problem
-from evaluation.reporting.rules import best_rules
+from evaluation.reporting.rules import OF_PLACEMENTS, RULES, best_rules
 from evaluation.reporting.run_data import RunData
 from evaluation.tables.plan_table import plan_sentences, robustness_sentence
 from evaluation.tables.split_rows import split_rows
@@ -78,7 +78,8 @@ class BestPlan:
 
     def _tiles(self) -> tuple[Tile, ...]:
         step, alone, *others = step_tiles(self.summary)
-        rule = None if self.tuned is None else best_rules(self.tuned)[0]
+        rules = OF_PLACEMENTS if self.found.plan.is_placement else RULES
+        rule = None if self.tuned is None else best_rules(self.tuned, rules)[0]
         if rule is None:
             return (step, alone, *others)
         over_rule = rule.seconds / self.summary.step_seconds if self.summary.step_seconds > 0 else np.nan

@@ -15,7 +15,7 @@ from evaluation.records.formatting import NOTHING, ratio, seconds
 from evaluation.records.record import Record
 from evaluation.records.statistics import geometric_mean
 from evaluation.reporting.findings import SAME, than
-from evaluation.reporting.rules import best_rules, speedup_over_rules
+from evaluation.reporting.rules import best_rules, rules_like, speedup_over_rules
 from evaluation.reporting.run_data import RunData
 from graphs.op_graph import Floats
 
@@ -73,9 +73,11 @@ class JoinedRuns:
 
     @property
     def speedups(self) -> tuple[float, ...]:
-        """(runs,) geometric mean of how many times as fast as the best rule of each problem."""
+        """(runs,) geometric mean of how many times as fast as the best rule of each problem for plans of its kind."""
         return tuple(
-            speedup_over_rules(self.comparison, name).value if name in self.runs_only.placers else np.nan
+            speedup_over_rules(self.comparison, name, rules_like(self.comparison, name)).value
+            if name in self.runs_only.placers
+            else np.nan
             for name in self.names
         )
 
@@ -123,7 +125,8 @@ class JoinedRuns:
 
     def problem_sheet(self) -> Sheet:
         """Step times: a row per problem, a column per run, and that of the best rule."""
-        runs, rules = self.runs_only, best_rules(self.comparison)
+        runs = self.runs_only
+        rules = best_rules(self.comparison, rules_like(self.comparison, *runs.placers))
         rows = []
         for row, problem in enumerate(runs.problems):
             cells = [self._cell(row, name) for name in self.names]

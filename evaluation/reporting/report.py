@@ -12,10 +12,11 @@ from evaluation.records.run_files import EvaluationFile
 from evaluation.reporting.best_plan import TITLE, BestPlan
 from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.learning import TUNING_CURVES, curve_figure, learning_section, levels, present
-from evaluation.reporting.rules import best_rules, speedup_over_rules
+from evaluation.reporting.rules import RULES, best_rules, rules_like, speedup_over_rules
 from evaluation.reporting.run_data import RunData
 
 KICKER = "placelab: the report of a training run"
+FEWEST = 5  # problems of which an interval says something
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
@@ -44,18 +45,25 @@ def _glance(run: RunData, best: BestPlan | str) -> list[Section]:
         return sections
     learned, comparison = run.evaluation.notes.learned, Comparison(run.evaluation.records)
     column, problems = comparison.placers.index(learned), len(comparison.problems)
-    faster, fitting = speedup_over_rules(comparison, learned), int(comparison.fits[:, column].sum())
-    wins = int((comparison.over_best[:, column] == 1.0).sum())
-    interval = f"in the geometric mean; 95% interval {ratio(faster.low)} to {ratio(faster.high)}"
-    often = Counter(rule.placer for rule in best_rules(comparison) if rule is not None).most_common(1)
-    about = [f"most often {often[0][0]}"] if often else []
-    about += [interval] if faster.count > 1 else []
+    wins, fitting = int((comparison.over_best[:, column] == 1.0).sum()), int(comparison.fits[:, column].sum())
+    like = rules_like(comparison, learned)
     tiles = (
-        faster_tile(faster.value, "as fast as the best rule of each problem", "; ".join(about)),
+        *([] if like == RULES else [_over_rules(comparison, learned, like, "rule for op placements")]),
+        _over_rules(comparison, learned, RULES, "rule for any kind of plan"),
         Tile(f"{wins} of {problems}", f"problems on which it is the fastest of {len(comparison.placers)} placers"),
         Tile(f"{fitting} of {problems}", "plans that fit in memory", is_bad=fitting < problems),
     )
     return [Section("On graphs that it never saw", tiles=tiles), *sections]
+
+
+def _over_rules(comparison: Comparison, learned: str, rules: tuple[str, ...], what: str) -> Tile:
+    """How many times as fast its plans are as the best rule's of each problem."""
+    faster = speedup_over_rules(comparison, learned, rules)
+    often = Counter(rule.placer for rule in best_rules(comparison, rules) if rule is not None).most_common(1)
+    about = [f"most often {often[0][0]}"] if often else []
+    if faster.count >= FEWEST:
+        about.append(f"in the geometric mean; 95% interval {ratio(faster.low)} to {ratio(faster.high)}")
+    return faster_tile(faster.value, f"as fast as the best {what} of each problem", "; ".join(about))
 
 
 def _provenance(run: RunData) -> Section:

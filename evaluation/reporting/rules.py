@@ -6,13 +6,14 @@ import numpy as np
 
 from evaluation.comparing.comparison import Comparison
 from evaluation.records.statistics import Estimate, estimate
-from graphs.op_graph import Floats
 
 # A rule may try a few of its own answers, as METIS does, but does not search from one to the next.
+OF_PLACEMENTS = (
+    "heft", "human_expert", "kahip", "m_etf", "m_sct", "m_topo", "max_load_dp", "metis", "peft", "round_robin",
+)  # fmt: skip
 RULES = (
-    "black_gpipe", "dapple", "data_parallel", "expert", "fsdp", "gpipe", "heft", "human_expert", "kahip", "m_etf",
-    "m_sct", "m_topo", "max_load_dp", "metis", "optcnn", "parallel", "peft", "pipedream", "pipetransformer",
-    "round_robin", "tensor_parallel", "tofu",
+    *OF_PLACEMENTS, "black_gpipe", "dapple", "data_parallel", "expert", "fsdp", "gpipe", "optcnn", "parallel",
+    "pipedream", "pipetransformer", "tensor_parallel", "tofu",
 )  # fmt: skip
 
 
@@ -23,9 +24,16 @@ class BestRule(NamedTuple):
     seconds: float
 
 
-def best_rules(comparison: Comparison) -> list[BestRule | None]:
-    """The fastest rule on each problem of a comparison; None where no plan of a rule fits."""
-    seconds, which = _of_rules(comparison), [placer for placer in comparison.placers if _is_rule(placer)]
+def rules_like(comparison: Comparison, *placers: str) -> tuple[str, ...]:
+    """The rules that make plans of the kind that these placers make: of op placements only, if all of theirs are."""
+    of_ops = all(not record.replicas for record in comparison.records if record.placer in placers)
+    return OF_PLACEMENTS if of_ops else RULES
+
+
+def best_rules(comparison: Comparison, rules: tuple[str, ...] = RULES) -> list[BestRule | None]:
+    """The fastest of the rules on each problem of a comparison; None where no plan of one fits."""
+    which = [placer for placer in comparison.placers if placer.partition(":")[0] in rules]
+    seconds = comparison.fitting_seconds[:, [comparison.placers.index(placer) for placer in which]]
     found: list[BestRule | None] = []
     for row in seconds:
         if np.isnan(row).all():
@@ -36,20 +44,9 @@ def best_rules(comparison: Comparison) -> list[BestRule | None]:
     return found
 
 
-def speedup_over_rules(comparison: Comparison, placer: str) -> Estimate:
-    """Geometric mean of how many times as fast a placer's plan is as that of the best rule of each problem."""
+def speedup_over_rules(comparison: Comparison, placer: str, rules: tuple[str, ...] = RULES) -> Estimate:
+    """Geometric mean of how many times as fast a placer's plan is as that of the best of the rules of each problem."""
     own = comparison.fitting_seconds[:, comparison.placers.index(placer)]
-    best = np.array([np.nan if rule is None else rule.seconds for rule in best_rules(comparison)])
+    best = np.array([np.nan if rule is None else rule.seconds for rule in best_rules(comparison, rules)])
     ratio = best / own
     return estimate([ratio[np.isfinite(ratio)]])
-
-
-def _is_rule(placer: str) -> bool:
-    return placer.partition(":")[0] in RULES
-
-
-def _of_rules(comparison: Comparison) -> Floats:
-    """(problems, rules) seconds of the objective; NaN where the plan does not fit."""
-    columns = [column for column, placer in enumerate(comparison.placers) if _is_rule(placer)]
-    found: Floats = comparison.fitting_seconds[:, columns]
-    return found

@@ -24,7 +24,7 @@ from evaluation.reporting.learning import (
     kept_weights,
     present,
 )
-from evaluation.reporting.rules import best_rules
+from evaluation.reporting.rules import best_rules, rules_like
 from evaluation.reporting.run_data import Metrics, RunData
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_links
@@ -191,7 +191,7 @@ def _tuned(runs: Sequence[RunData], names: Sequence[str]) -> Section | None:
         if notes.learned not in comparison.placers:
             continue
         before, after = (_seconds(comparison, placer) for placer in (notes.before, notes.learned))
-        rule = best_rules(comparison)[0]
+        rule = best_rules(comparison, rules_like(comparison, notes.learned))[0]
         record = next(each for each in run.tuned.records if each.placer == notes.learned)
         best = NOTHING if rule is None else f"{rule.placer}, {seconds(rule.seconds)}"
         rows.append((name, comparison.problems[0], seconds(before), seconds(after), f"{record.simulations:,}", best))

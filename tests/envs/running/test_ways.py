@@ -136,7 +136,10 @@ def test_without_room_for_the_model_a_plan_is_run_and_said_not_to_be_compared(
     run = run_plan(without, TRAINING, problem, plan_of(problem, "metis"), check=True, limit=120.0)
     assert len(run.losses) == TRAINING.steps
     assert not run.differences
-    [said] = [each for each in measured_sentences(run, workers.devices, 2) if "compared" in each]
+    sentences = list(measured_sentences(run, workers.devices, 2))
+    gpus = problem.cluster.name
+    assert sentences[0].endswith(f" predicted on {gpus}: it ran on cpu instead, which says nothing of the prediction.")
+    [said] = [each for each in sentences if "compared" in each]
     about = r"the unplaced model takes about [\d.]+ GiB on cpu, where [\d.]+ are free"
     assert re.fullmatch(rf"It was NOT compared with the unplaced model: {about}\.", said)
 
