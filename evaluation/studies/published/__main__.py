@@ -142,7 +142,7 @@ class Published(Simulated):
 
     def _ours(self, simulator: SailorSimulator, scenario: Scenario) -> Judged:
         """Of the planner's answers that which Sailor's simulator says is fastest, as of the rivals."""
-        started, answers = time.process_time(), list[Judged]()
+        started, answers = time.process_time(), list[tuple[Judged, float]]()
         asked = choices(simulator, scenario.gpus)[:ASKED]
         for choice in asked:
             problem = measured_problem(*workload(simulator, choice), **IDEAL)
@@ -150,13 +150,15 @@ class Published(Simulated):
             pipeline = pipeline_of(placed.plan, problem, choice)
             if pipeline is not None and placed.timeline.fits:
                 seconds = simulator.seconds(pipeline), placed.timeline.step_seconds
-                answers.append(Judged(scenario.name, OURS, pipeline.text, *seconds))
-        best = min(answers, key=lambda each: each.sailor)
-        by_engine = min(answers, key=lambda each: each.engine or math.inf).sailor
+                judged = Judged(scenario.name, OURS, pipeline.text, *seconds)
+                answers.append((judged, simulator.seconds(pipeline, sends=False)))
+        best, _ = min(answers, key=lambda each: each[0].sailor)
+        chosen, unsent = min(answers, key=lambda each: each[0].engine or math.inf)
         spent = time.process_time() - started
         return msgspec.structs.replace(
-            best, by_engine=by_engine, asked=len(asked), cpu_seconds=spent, made=placelab_version()
-        )
+            best, by_engine=chosen.sailor, chosen=chosen.text, unsent=unsent, asked=len(asked), cpu_seconds=spent,
+            made=placelab_version(),
+        )  # fmt: skip
 
 
 def _placed(problem: Problem, placer: str, budget: int) -> tuple[SimulatedPlan, float]:

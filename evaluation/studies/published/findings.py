@@ -75,6 +75,8 @@ class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sailor: float  # seconds of a step by Sailor's simulator
     engine: float | None  # by placelab's engine; None of mixed stages, whose replicas are not alike
     by_engine: float = 0.0  # by Sailor's simulator, of our answer that the engine says is fastest
+    chosen: str = ""  # that answer
+    unsent: float = 0.0  # of it by Sailor's simulator, if sending took no time
     asked: int = 0  # questions to the planner
     cpu_seconds: float = 0.0
     ended: bool = True  # within the time that there is
@@ -144,6 +146,11 @@ class ScenarioResult(msgspec.Struct, frozen=True):
     def unseen(self) -> float:
         """The same where the engine chooses among our answers, and Sailor's simulator only judges."""
         return self.ours.by_engine / self.best.sailor
+
+    @property
+    def chooses_otherwise(self) -> bool:
+        """Whether the engine chooses another of our answers, which is slower by more than `CLOSE`."""
+        return bool(self.ours.chosen) and self.ours.by_engine > (1 + CLOSE) * self.ours.sailor
 
     @property
     def is_behind(self) -> bool:

@@ -128,14 +128,14 @@ class SailorSimulator:
         }  # fmt: skip
         return cls(times, links)
 
-    def seconds(self, pipeline: Pipeline) -> float:
-        """Of a step; infinite if it does not fit, or was not measured."""
+    def seconds(self, pipeline: Pipeline, *, sends: bool = True) -> float:
+        """Of a step, with what stages send or without; infinite if it does not fit, or was not measured."""
         stages, samples = pipeline.stages, pipeline.samples
         groups = [group for stage in stages for group in stage.groups]
         if any((pool.gpu, tp, samples) not in self.times for pool, tp in groups) or not self._fits(pipeline):
             return math.inf
         compute = [max(self.compute(stage.layers, group, samples) for group in stage.groups) for stage in stages]
-        send = self._sends(pipeline)
+        send = self._sends(pipeline) if sends else [0.0] * len(stages)
         slowest = max(one + other for one, other in zip(compute, send, strict=True))
         update = max(
             self.times[pool.gpu, tp, samples][stage.layers[0]][2] for stage in stages for pool, tp in stage.groups
