@@ -13,7 +13,9 @@ from evaluation.reporting.run_data import Metrics, RunData
 TRAINING_CURVES = (
     Curve("step_over_bound", "Samples: step time over the bound (lower is better)"),
     Curve("fitting", "Samples: share that fits in memory (higher is better)"),
+    Curve("ep_rew_mean", "Samples: mean reward (higher is better)"),
     Curve("entropy", "Entropy of the policy, nats per decision"),
+    Curve("approx_kl", "Change of the policy in an update: approximate KL divergence, nats per decision"),
 )
 VALIDATION_CURVES = (
     Curve("step_over_bound", "Validation: step time over the bound (lower is better)", "points"),

@@ -17,6 +17,7 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
+from tests.training.metrics_lines import metrics_lines
 from tests.training.small_problems import NETWORK as SMALL
 from tests.training.small_problems import PROBLEMS
 from training.recipe import OrderStage, Recipe, Validation
@@ -58,8 +59,8 @@ def test_the_policy_places_as_without_the_stage_and_its_head_has_learned(
     assert all(torch.equal(both[name], weight) for name, weight in placing.items())
     new = of_head(SequentialPolicy.new(ORDERING.network, 3).state_dict())
     assert any(not torch.equal(both[name], weight) for name, weight in new.items())
-    for file in ("metrics.jsonl", "validation.jsonl"):
-        assert (tmp_path / file).read_bytes() == (ordering[0] / file).read_bytes()
+    assert (tmp_path / "validation.jsonl").read_bytes() == (ordering[0] / "validation.jsonl").read_bytes()
+    assert metrics_lines(tmp_path) == metrics_lines(ordering[0])
 
 
 def test_a_run_says_how_long_it_learned_to_order(ordering: tuple[Path, Any]) -> None:
@@ -82,8 +83,10 @@ def test_what_is_stopped_resumes_to_the_same_end(
     if updates == 4:
         (parts / "config.toml").write_text(ORDERING.to_toml())
     train(ORDERING, out=parts, seed=3, resume=True)
-    for file in ("policy.safetensors", "trainer.safetensors", "metrics.jsonl", "order/metrics.jsonl"):
+    for file in ("policy.safetensors", "trainer.safetensors"):
         assert (whole / file).read_bytes() == (parts / file).read_bytes()
+    for stage in (".", "order"):
+        assert metrics_lines(whole / stage) == metrics_lines(parts / stage)
 
 
 def test_the_stage_of_an_earlier_run_is_not_taken_up(tmp_path: Path) -> None:

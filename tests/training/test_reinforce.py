@@ -194,7 +194,7 @@ def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
         trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], given, rules=rules, remember=remember)
         paid = [dict(trainer._collect(*trainer._begin()).rewards)]
         lines = [trainer.update() for _ in range(3)]
-        counts.append((trainer.simulations, paid, [line.first_return for line in lines]))
+        counts.append((trainer.simulations, paid, [line.ep_rew_mean for line in lines]))
     (always, _, _), (once, _, _) = counts
     assert (always, once) == (4 * 8 * 2, 2), "a start and a step, of eight episodes; or both devices once"
     assert counts[0][1:] == counts[1][1:], "they are paid the same"
@@ -250,7 +250,7 @@ def test_relative_returns_are_in_units_of_the_lower_bound() -> None:
         given = settings(1, relative=relative)
         rules = EpisodeStart(reward="terminal", longest_seconds=1e3)
         line = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit(3)], given, rules=rules).update()
-        assert line.first_return == pytest.approx(-line.step_over_bound * 3 * scale)
+        assert line.ep_rew_mean == pytest.approx(-line.step_over_bound * 3 * scale)
 
 
 def test_the_gradient_s_norm_is_clipped() -> None:

@@ -1,6 +1,5 @@
 """What a training is computed with: any number of workers give the same run; what is not there is one sentence."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from placers.learned.settings import Imitation, Ppo
 from tests.forked import forked_items
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.bold import bold
+from tests.training.metrics_lines import metrics_lines
 from training.learning.labels.improvement import LabelSearch, improve_labels
 from training.learning.rollouts import PpoProblem
 from training.problems.random.settings import World
@@ -47,8 +47,9 @@ def test_a_labelled_training_is_the_same_bytes_on_two_workers(
     with forked_items():
         for workers in (1, 2):
             train(LABELLED, out=tmp_path / str(workers), seed=1, resources=Resources(workers))
-    for file in ("trainer.safetensors", "policy.safetensors", "metrics.jsonl", "validation.jsonl"):
+    for file in ("trainer.safetensors", "policy.safetensors", "validation.jsonl"):
         assert (tmp_path / "2" / file).read_bytes() == (tmp_path / "1" / file).read_bytes()
+    assert metrics_lines(tmp_path / "2") == metrics_lines(tmp_path / "1")
 
 
 class Elsewhere:
@@ -130,7 +131,7 @@ def test_a_card_trains_the_policy_of_a_processor_and_goes_on_with_its_run(tmp_pa
     for device in ("cpu", "cuda"):
         train(recipe, problems, out=tmp_path / device, resources=Resources(device=device))
         train(recipe, problems, out=tmp_path / device, resume=True, resources=Resources(device=device))
-    lines = [json.loads((tmp_path / of / "metrics.jsonl").read_text().splitlines()[0]) for of in ("cpu", "cuda")]
+    lines = [metrics_lines(tmp_path / of)[0] for of in ("cpu", "cuda")]
     assert lines[1] == pytest.approx(lines[0], rel=1e-3)
     kept = [load_file(tmp_path / of / "policy.safetensors") for of in ("cpu", "cuda")]
     assert {name: value.shape for name, value in kept[0].items()} == {n: v.shape for n, v in kept[1].items()}

@@ -17,6 +17,7 @@ from graphs.runtime import FIFO, LONGEST_PATH
 from placers.learned.settings import Ppo
 from tests.forked import ended
 from tests.oracle.toys import random_graph, toy_cluster
+from tests.training.metrics_lines import metrics_lines
 from training.learning.ppo import PpoMetrics, PpoTrainer
 from training.recipe import Recipe, load_recipe
 from training.runs.problem_sets import ProblemSplit
@@ -65,8 +66,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_resumed_or_restarted(
     whole = train(RECIPE, problems(), out=tmp_path / "whole", seed=1)
     again = train(RECIPE, problems(), out=tmp_path / "killed", seed=1, resume=resume)
     assert torch.equal(weights(whole), weights(again))
-    lines = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
-    assert lines[0] == lines[1]
+    assert metrics_lines(tmp_path / "whole") == metrics_lines(tmp_path / "killed")
     for name in (TRAINER, "policy.safetensors", "meta.json", "config.toml"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
 

@@ -15,6 +15,7 @@ from placers.learned.settings import WholePlans
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ProblemChain
 from placers.learned.whole_plans.label_search import best_known, is_possible, named_alike
 from placers.learned.whole_plans.policy import WholePlansPolicy
+from tests.training.metrics_lines import metrics_lines
 from training.learning.whole_plans import PlanLabelSearch, WholePlansTrainer
 from training.problems.random.random_chains import CHAINS, random_chain
 from training.problems.random.settings import Chains, World
@@ -68,7 +69,7 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkey
     assert resumed.policy is not None
     for one, other in zip(whole.policy.parameters(), resumed.policy.parameters(), strict=True):
         assert torch.equal(one, other)
-    assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "stopped" / "metrics.jsonl").read_text()
+    assert metrics_lines(tmp_path / "whole") == metrics_lines(tmp_path / "stopped")
     states = [RunFolder(tmp_path / name).read_state() for name in ("whole", "stopped")]
     assert states[0][1] == states[1][1]
     assert states[0][1]["simulations"] == str(3 * 2 + 2 * 2 * 2), "of labels, and of updates"

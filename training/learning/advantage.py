@@ -67,3 +67,14 @@ def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """
     ratio = log_ratio.clamp_max(LARGEST_LOG_RATIO).exp()
     return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
+
+
+def change(log_ratio: Tensor, mask: Tensor, clip: float) -> tuple[float, float]:
+    """Approximate KL divergence per decision from the policy that drew it, in nats, and the share of clipped ratios.
+
+    The divergence is the mean of (ratio - 1) - log(ratio) (Schulman, "Approximating KL Divergence", 2020), as in
+    Stable-Baselines3. Only decisions of the bool `mask` count, which has the shape of `log_ratio`.
+    """
+    counted = log_ratio.detach()[mask].clamp_max(LARGEST_LOG_RATIO)
+    difference = counted.exp() - 1
+    return float((difference - counted).mean()), float((difference.abs() > clip).float().mean())

@@ -12,8 +12,8 @@ and HDP (Mirhoseini et al. 2017, 2018), which draw few samples, and compare them
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Generic
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -29,13 +29,14 @@ from placers.contract.abilities import Repairs
 from placers.contract.current_plan import CurrentPlan
 from placers.learned.policy import A, Batch, Policy, Scores, View
 from placers.learned.settings import Imitation, Ppo, Settings
-from training.learning.advantage import rewards, standardised, surrogate
+from training.learning.advantage import change, rewards, standardised, surrogate
 from training.learning.divergence import descend, stops_where_it_diverges
 from training.learning.labels.demonstrations import Demonstrations
 from training.learning.labels.improvement import improve_labels
 from training.learning.labels.preferences import preference
 from training.learning.labels.schedule import read_schedules, written_schedules
 from training.learning.like_sizes import like_sizes
+from training.learning.problem_report import by_kind, mean_fitting, mean_over_best, mean_over_bound, mean_reward
 from training.learning.ranks import ALONE, Ranks
 from training.learning.repairs import plans_to_repair
 from training.learning.rollouts import PpoProblem, PpoRollouts
@@ -63,17 +64,33 @@ VERSION = "2"  # of its state on disk
 COUNTERS = ("updates", "imitated", "simulations")
 
 
+class Change(NamedTuple):
+    """The last pass of an update over its samples in numbers, or what a part adds to them."""
+
+    loss: float
+    entropy: float  # nats per unit
+    approx_kl: float  # nats per decision, from the policy that drew the samples; 0 in the first pass
+    clip_fraction: float  # share of the ratios outside the clipping range; likewise
+
+
 @dataclass(frozen=True)
 class PpoMetrics:
     """One update in numbers; a line of `metrics.jsonl`."""
 
     update: int
     simulations: int  # so far
+    decisions: int  # of the samples
     step_over_bound: float  # geometric mean of step seconds over the lower bound, samples that fit
+    step_over_best: float  # likewise, over the fastest step known of each problem
     fitting: float  # share of samples that fit
-    entropy: float  # nats per unit
-    clipped: float  # share of the ratios outside the clipping range
+    ep_rew_mean: float  # reward of a sample
+    loss: float  # this and the next three: of the last pass over the samples
+    entropy: float
+    approx_kl: float
+    clip_fraction: float
+    gradient_norm: float  # before it was clipped
     learning_rate: float
+    by_kind: Mapping[str, float] = field(default_factory=dict)  # "step_over_bound/rnnlm" and others
 
 
 class PpoTrainer(Trainer, Generic[View, Batch, A]):
@@ -136,16 +153,15 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return [each for shard in self.shards for each in shard.stay.values()]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Baselines, counters, and the best placements, where the policy imitates them; of all ranks."""
+        """Baselines, counters, and the best placements; of all ranks."""
         mine = {number: each.baseline.value for shard in self.shards for number, each in shard.stay.items()}
         values = {number: value for of_rank in self.ranks.gathered(mine) for number, value in of_rank.items()}
         tensors = {"baselines": torch.tensor([values[i] for i in range(self._stay)], dtype=torch.float64)}
-        if self.imitation.simulations or self.settings.repairs:
-            known = {number: each for shard in self.shards for number, each in shard.known().items()}
-            own = written_incumbents({number: each.prepared.incumbent for number, each in known.items()})
-            own |= written_schedules({number: each.schedule for number, each in known.items()})
-            for of_rank in self.ranks.gathered(own):
-                tensors |= of_rank
+        known = {number: each for shard in self.shards for number, each in shard.known().items()}
+        own = written_incumbents({number: each.prepared.incumbent for number, each in known.items()})
+        own |= written_schedules({number: each.schedule for number, each in known.items()})
+        for of_rank in self.ranks.gathered(own):
+            tensors |= of_rank
         counters = {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
         return tensors, {"version": VERSION, **counters}
 
@@ -205,13 +221,14 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             rate, bonus, weight = self.scheduled(self.settings, self.imitation.weight, progress)
             parts = [part for shard in self.shards for part in self._rolled_out(shard, weight)]
             reports = gathered_reports(self.ranks, [part.report for part in parts])
-            entropy, clipped = self._improve(parts, reports, bonus, weight)
+            last, norm = self._improve(parts, reports, bonus, weight)
         self.updates += 1
         self.simulations += sum(report.simulations for report in reports)
-        ratios = [each for report in reports for each in report.log_ratios]
-        fitting = float(np.mean([each for report in reports for each in report.fitting]))
-        mean = float(np.exp(np.mean(ratios))) if ratios else float("nan")
-        return PpoMetrics(self.updates, self.simulations, mean, fitting, entropy, clipped, rate)
+        met = [each for report in reports for each in report.problems]
+        return PpoMetrics(
+            self.updates, self.simulations, sum(report.decisions for report in reports), mean_over_bound(met),
+            mean_over_best(met), mean_fitting(met), mean_reward(met), *last, norm, rate, by_kind(met),
+        )  # fmt: skip
 
     def _chosen(self, shard: ProblemShard[View], *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
         """The problems of a shard in an update, and what draws their samples."""
@@ -227,7 +244,9 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             if self.settings.repairs:
                 plans = plans_to_repair(chosen, self.settings.repairs, chooser)
             samples, searched = self.settings.samples, 0
-            rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans, self.engine)
+            rollouts = PpoRollouts.collect(
+                self.policy, chosen, samples, generator, self.rewards, self.advantages, plans, self.engine
+            )
             if weight and self.imitation.again:
                 searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
             best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
@@ -235,10 +254,13 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             action = rollouts.action if best is None else rollouts.action.cat(best.action)
             yield ShardSample(report, rollouts, best, action)
 
-    def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
-        """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
+    def rewards(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
+        """(samples,) what each sample of a problem is paid."""
         memory_bytes = problem.prepared.problem.cluster.memory_bytes
-        values = rewards(outcomes, memory_bytes, problem.prepared.lower_bound, self._reward)
+        return rewards(outcomes, memory_bytes, problem.prepared.lower_bound, self._reward)
+
+    def advantages(self, problem: PpoProblem[View], outcomes: Outcomes, values: Floats) -> Floats:
+        """(samples,) how much better rewards of a problem are than its baseline, which may change by that."""
         if self.settings.baseline == "samples":
             return standardised(values)
         only_fitting = 0 < self.settings.only_fitting_after <= self.updates
@@ -246,30 +268,30 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
 
     def _improve(
         self, parts: Sequence[ShardSample[Batch, A]], reports: Sequence[PartReport], bonus: float, weight: float
-    ) -> tuple[float, float]:
-        """The gradient steps on all samples; returns entropy per unit and the share of clipped ratios in the last.
+    ) -> tuple[Change, float]:
+        """The gradient steps on all samples; returns what the last changed, and its gradient's norm, not clipped.
 
         Demonstrations are rated together with the samples, so that the problems are encoded once for both. Each part
         counts by its share of the units of all shards.
         """
         before: dict[ShardSample[Batch, A], Tensor] = {}  # log-probabilities of what drew the samples, the first policy
-        last: list[tuple[int, float, float]] = []
+        last: list[tuple[float, ...]] = []
+        norm = 0.0
         for _ in range(self.settings.epochs):
             self.optimizer.zero_grad()
             last = []
             for part in parts:
                 share, shard = part.report.share(reports), part.report.shard
-                loss, entropy, clipped = self._loss(part, before, bonus, weight)
+                loss, changed = self._loss(part, before, bonus, weight)
                 (share * loss).backward()  # type: ignore[no-untyped-call]
-                last.append((shard, share * entropy, share * clipped))
-            self._step()
-        entropy, clipped = summed_by_shard(self.ranks, last)
-        return float(entropy), float(clipped)
+                last.append((shard, *(share * each for each in changed)))
+            norm = self._step()
+        return Change(*summed_by_shard(self.ranks, last).tolist()), norm
 
     def _loss(
         self, part: ShardSample[Batch, A], before: dict[ShardSample[Batch, A], Tensor], bonus: float, weight: float
-    ) -> tuple[Tensor, float, float]:
-        """The loss of a part, its entropy per unit, and the share of its ratios that are clipped."""
+    ) -> tuple[Tensor, Change]:
+        """The loss of a part, to be differentiated and in numbers."""
         rollouts, best = part.rollouts, part.best
         samples = rollouts.advantages.shape[1]
         scores = self.policy.score(rollouts.batch, part.action)
@@ -278,11 +300,11 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         log_ratio, mask, clip = log_probability - drawn, scores.mask[:, None, :], self.settings.clip
         gain = surrogate(log_ratio, rollouts.advantages[:, :, None], clip) * mask
         units = scores.of_devices.sum()  # those of the order come on top, and make no decision of a device less
-        clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (mask.sum() * samples)
         entropy = scores.entropy.sum() / units
         taught = self._taught(scores, rollouts.step_seconds, best, weight)
         loss = -(gain.mean(dim=1).sum() / units) - bonus * entropy - taught
-        return loss, float(entropy.detach()), float(clipped)
+        of_ratios = change(log_ratio, mask.expand_as(log_ratio), clip)
+        return loss, Change(float(loss.detach()), float(entropy.detach()), *of_ratios)
 
     def _taught(
         self, scores: Scores, step_seconds: Tensor, best: Demonstrations[A] | None, weight: float
@@ -298,6 +320,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             taught += self.imitation.preference * preference(likelihood, step_seconds)
         return taught
 
-    def _step(self) -> None:
+    def _step(self) -> float:
+        """A step of the optimizer; returns the norm of the gradients before they are clipped."""
         self.ranks.add_gradients([weight for group in self.optimizer.param_groups for weight in group["params"]])
-        descend(self.optimizer, self.settings.gradient_norm)
+        return descend(self.optimizer, self.settings.gradient_norm)

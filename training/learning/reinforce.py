@@ -40,6 +40,7 @@ from placers.learned.policy import View
 from placers.learned.settings import Reinforce, Settings
 from training.learning.advantage import surrogate
 from training.learning.divergence import descend, stops_where_it_diverges
+from training.learning.problem_report import ProblemReport, by_kind, mean_fitting, mean_over_bound
 from training.learning.ranks import ALONE, Ranks
 from training.learning.trainer import Trainer, below, generators, read_incumbents, share_done, written_incumbents
 from training.problems.random.renewed import RenewedProblems
@@ -54,12 +55,15 @@ class ReinforceMetrics:
 
     update: int
     simulations: int  # so far
-    first_return: float  # mean over episodes, seconds (or lower bounds)
+    decisions: int  # of its episodes
+    ep_rew_mean: float  # mean over episodes of what they pay from their first step on, seconds (or lower bounds)
     step_over_bound: float  # geometric mean of the final placements' step seconds over the lower bound
     fitting: float  # share of the final placements that fit
+    loss: float  # this and the next two: of the first pass over the steps
     entropy: float  # nats per step
     gradient_norm: float  # before it was clipped
     learning_rate: float
+    by_kind: Mapping[str, float] = field(default_factory=dict)  # "step_over_bound/rnnlm" and others
 
 
 @dataclass(eq=False)
@@ -208,18 +212,22 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
             episodes, steps = self._begin(count)
             gained: dict[int, list[Floats]] = {episode.progress.index: [] for episode in episodes}
             first = 0.0
-            learned: list[tuple[float, float]] = []
+            decisions, learned = 0, list[tuple[float, float, float]]()
             while (buffer := self._collect(episodes, steps)).decisions:
                 returns = self._returns(episodes, buffer)
                 advantages = self._advantages(buffer, returns, gained)
                 first = first if learned else float(np.mean([each[0] for each in returns.values()]))
                 learned.append(self._improve(buffer, advantages, bonus, weight))
+                decisions += sum(len(each) for each in buffer.decisions)
         for index, means in gained.items():
             self.problems[index].returns.append(np.concatenate(means))
         self.updates += 1
-        fits, over_bound = self._results(episodes)
-        entropy, norm = np.mean(learned, axis=0).tolist()
-        return ReinforceMetrics(self.updates, self.simulations, first, over_bound, fits, entropy, norm, rate)
+        reports = list(self._results(episodes))
+        loss, entropy, norm = np.mean(learned, axis=0).tolist()
+        return ReinforceMetrics(
+            self.updates, self.simulations, decisions, first, mean_over_bound(reports), mean_fitting(reports),
+            loss, entropy, norm, rate, by_kind(reports),
+        )  # fmt: skip
 
     def note(self, index: int, placement: Ints, outcome: Outcome) -> None:
         """Take a simulated placement, (units,), of one of the problems, and keep it if it is the best so far."""
@@ -295,14 +303,14 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
 
     def _improve(
         self, buffer: RolloutBuffer, advantages: Mapping[int, Floats], bonus: float, weight: float
-    ) -> tuple[float, float]:
-        """A step of Adam per epoch; mean entropy, and norm of the gradient before it was clipped, of the first."""
+    ) -> tuple[float, float, float]:
+        """A step of Adam per epoch; loss, mean entropy, and norm of the gradient, not clipped, of the first."""
         portions = list(_portions(buffer.decisions))
         before: list[Tensor] = []  # log-probabilities of the decisions, by portion
-        found: list[tuple[float, float]] = []
+        found: list[tuple[float, float, float]] = []
         for _ in range(self.settings.epochs):
             self.optimizer.zero_grad()
-            entropies = 0.0
+            total = entropies = 0.0
             for number, some in enumerate(portions):
                 states = [decision.state for _, decision in some]
                 batch = self.policy.stack(states, [self._views[state.prepared] for state in states])
@@ -315,10 +323,12 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
                 advantage = torch.tensor([advantages[each.episode][step] for step, each in some], dtype=torch.float32)
                 gain = surrogate(log_probability - before[number], advantage, self.settings.clip) + bonus * entropy
                 gain = gain + (weight * likelihood).where(known, 0.0)
-                (-gain.sum() / len(advantages)).backward()  # type: ignore[no-untyped-call]
+                loss = -gain.sum() / len(advantages)
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += float(loss.detach())
                 entropies += float(entropy.detach().sum())
             norm = descend(self.optimizer, self.settings.gradient_norm)
-            found.append((entropies / sum(len(some) for some in portions), norm))
+            found.append((total, entropies / sum(len(some) for some in portions), norm))
         return found[0]
 
     def _best_devices(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:
@@ -327,12 +337,13 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         devices = [0 if one is None else int(one[state.current]) for one, state in zip(best, states, strict=True)]
         return torch.tensor(devices), torch.tensor([one is not None for one in best])
 
-    def _results(self, episodes: Sequence[Episode]) -> tuple[float, float]:
-        """The share of final placements that fit, and their step times over the lower bound."""
-        ends = [(episode.outcome, episode.progress.prepared.lower_bound) for episode in episodes]
-        fits = [outcome.fits for outcome, _ in ends if outcome is not None]
-        logs = [np.log(outcome.step_seconds / bound) for outcome, bound in ends if outcome is not None and outcome.fits]
-        return float(np.mean(fits)), float(np.exp(np.mean(logs))) if logs else float("nan")
+    def _results(self, episodes: Sequence[Episode]) -> Iterator[ProblemReport]:
+        """How the final placement of each episode did."""
+        for episode in episodes:
+            if (end := episode.outcome) is not None:
+                prepared = episode.progress.prepared
+                seconds, fits = np.array([end.step_seconds]), np.array([end.fits])
+                yield ProblemReport.of(prepared.problem, seconds, fits, bound=prepared.lower_bound)
 
 
 def returns_of(rewards: Floats, discount: float) -> Floats:

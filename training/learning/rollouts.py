@@ -23,6 +23,7 @@ from placers.learned.policy import A, Batch, Policy, View
 from placers.search.starts import SIMULATION
 from training.learning.advantage import MovingAverage, gains_over
 from training.learning.labels.schedule import LabelSchedule
+from training.learning.problem_report import ProblemReport
 
 
 @dataclass(eq=False)
@@ -43,6 +44,14 @@ class PpoProblem(Generic[View]):
     def reader(self) -> PlanReader:
         """What looks at plans of it that are to be repaired."""
         return PlanReader(self.prepared.problem, self.prepared.simulator)
+
+    def report(self, outcomes: Outcomes, rewards: Floats) -> ProblemReport:
+        """How samples with (samples,) rewards did, which were offered to the best known placement before."""
+        prepared = self.prepared
+        return ProblemReport.of(
+            prepared.problem, outcomes.step_seconds, outcomes.fits, bound=prepared.lower_bound,
+            best=prepared.incumbent.value, reward=float(rewards.mean()),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +84,8 @@ def _prepared(problem: Problem) -> PreparedProblem:
     return PreparedProblem(problem)
 
 
-AdvantageFunction = Callable[[PpoProblem[View], Outcomes], Floats]
+RewardFunction = Callable[[PpoProblem[View], Outcomes], Floats]
+AdvantageFunction = Callable[[PpoProblem[View], Outcomes, Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +96,7 @@ class PpoRollouts(Generic[Batch, A]):
     action: A  # several samples of each problem
     advantages: Tensor  # (problems, samples)
     step_seconds: Tensor  # (problems, samples); infinite for what does not fit
-    log_ratios: tuple[float, ...]  # of each problem of which samples fit: mean of log(step seconds / lower bound)
-    fitting: tuple[float, ...]  # of each problem, the share of the samples that fit
+    reports: tuple[ProblemReport, ...]  # of each problem
 
     @classmethod
     def collect(
@@ -96,11 +105,14 @@ class PpoRollouts(Generic[Batch, A]):
         problems: Sequence[PpoProblem[View]],
         samples: int,
         generator: torch.Generator,
+        rewards_of: RewardFunction[View],
         advantages_of: AdvantageFunction[View],
         plans: Sequence[CurrentPlan | None] = (),
         engine: Engine | None = None,
     ) -> PpoRollouts[Batch, A]:
-        """Draw and simulate `samples` placements of each problem; `advantages_of` gives their (samples,) advantages.
+        """Draw and simulate `samples` placements of each problem.
+
+        `rewards_of` gives their (samples,) rewards, and `advantages_of` makes (samples,) advantages of these.
 
         Of problems with a plan only some units are placed again, and the samples are compared with that plan.
         Simulations are items for an engine, by default threads: the simulator leaves the interpreter's lock to others.
@@ -114,7 +126,7 @@ class PpoRollouts(Generic[Batch, A]):
         else:
             action = policy.act(batch, samples, generator)
         prepared = [each.prepared for each in problems]
-        advantages, logs, fitting = [], [], []
+        advantages, reports = [], []
         orders = policy.drawn_orders(batch, action)
         asked = [
             Simulations(each, each.made_allowed(drawn), order)
@@ -123,18 +135,15 @@ class PpoRollouts(Generic[Batch, A]):
         results = in_order(engine or Threads(), Simulations.do, asked)
         for problem, plan, simulations, outcomes in zip(problems, plans, asked, results, strict=True):
             problem.prepared.remember(simulations.placements, outcomes, simulations.priorities)
+            rewards = rewards_of(problem, outcomes)
             advantages.append(
-                advantages_of(problem, outcomes) if plan is None else gains_over(plan.step_seconds, outcomes)
+                advantages_of(problem, outcomes, rewards) if plan is None else gains_over(plan.step_seconds, outcomes)
             )
-            fitting.append(float(outcomes.fits.mean()))
-            if outcomes.fits.any():
-                over_bound = outcomes.step_seconds[outcomes.fits] / problem.prepared.lower_bound
-                logs.append(float(np.log(over_bound).mean()))
+            reports.append(problem.report(outcomes, rewards))
         return PpoRollouts(
             batch,
             action,
             torch.from_numpy(np.stack(advantages)).float(),
             torch.from_numpy(np.stack([np.where(each.fits, each.step_seconds, np.inf) for each in results])),
-            tuple(logs),
-            tuple(fitting),
+            tuple(reports),
         )

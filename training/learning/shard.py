@@ -23,6 +23,7 @@ from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
 from placers.learned.settings import Ppo
 from training.learning.labels.demonstrations import Demonstrations
+from training.learning.problem_report import ProblemReport
 from training.learning.ranks import Ranks
 from training.learning.renewal import RenewedPool
 from training.learning.rollouts import PpoProblem, PpoRollouts
@@ -101,8 +102,8 @@ class PartReport:
     shard: int
     units: int  # of its problems
     simulations: int
-    log_ratios: tuple[float, ...] = ()
-    fitting: tuple[float, ...] = ()
+    decisions: int = 0  # of its samples
+    problems: tuple[ProblemReport, ...] = ()
 
     @classmethod
     def of(
@@ -114,8 +115,9 @@ class PartReport:
     ) -> PartReport:
         """The report of a shard that meets some of its problems."""
         units = sum(len(each.prepared.problem.units) for each in chosen)
-        of_samples = ((), ()) if rollouts is None else (rollouts.log_ratios, rollouts.fitting)
-        return PartReport(shard, units, simulations, *of_samples)
+        if rollouts is None:
+            return PartReport(shard, units, simulations)
+        return PartReport(shard, units, simulations, units * rollouts.advantages.shape[1], rollouts.reports)
 
     def share(self, reports: Sequence[PartReport]) -> float:
         """Its share of the units of all shards, (shards,), by which its loss counts."""

@@ -22,7 +22,7 @@ from training.problems.random.renewed import RenewedProblems
 
 
 class Metrics(Protocol):
-    """One update in numbers: a dataclass whose fields are a line of `metrics.jsonl`."""
+    """One update in numbers: a dataclass whose fields are in a line of `metrics.jsonl` (`record_of`)."""
 
     @property
     def update(self) -> int:
@@ -35,6 +35,20 @@ class Metrics(Protocol):
     @property
     def fitting(self) -> float:
         """Share of the plans that fit."""
+
+    @property
+    def decisions(self) -> int:
+        """How many the policy took for the samples of this update."""
+
+    @property
+    def by_kind(self) -> Mapping[str, float]:
+        """Further numbers, of kinds of problems."""
+
+
+def record_of(metrics: Metrics, seconds: float) -> dict[str, float]:
+    """What is logged of an update that took some seconds: names and numbers, frames per second among them."""
+    fields = {name: value for name, value in vars(metrics).items() if name != "by_kind"}
+    return {**fields, "seconds": seconds, "fps": metrics.decisions / max(seconds, 1e-9), **metrics.by_kind}
 
 
 class Best(Protocol):

@@ -8,9 +8,9 @@ problem's samples, as in PPO here (`training.learning.ppo`), and decisions of la
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Generic
+from typing import ClassVar, Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from placers.learned.plan_policy import Decision, Label, PlanPolicy, bound_of_pl
 from placers.learned.policy import View
 from placers.learned.settings import Settings, WholePlans
 from training.learning.divergence import descend, stops_where_it_diverges
+from training.learning.problem_report import ProblemReport, by_kind, mean_fitting, mean_over_bound, mean_reward
 from training.learning.ranks import ALONE, Ranks
 from training.learning.trainer import Trainer, below, between, share_done
 from training.problems.random.renewed import RenewedProblems
@@ -39,16 +40,30 @@ VERSION = "2"  # of its state on disk
 COUNTERS = ("updates", "imitated", "simulations")
 
 
+class Step(NamedTuple):
+    """A step of the optimizer in numbers."""
+
+    loss: float
+    entropy: float  # nats per decision
+    gradient_norm: float  # before it was clipped
+    label_log_probability: float  # per decision; NaN without labels
+
+
 @dataclass(frozen=True)
 class WholePlansMetrics:
     """One update in numbers; a line of `metrics.jsonl`."""
 
     update: int
     simulations: int  # so far, those of labels too
+    decisions: int  # of the samples
     step_over_bound: float  # geometric mean of step seconds over what no plan can beat, samples that fit
     fitting: float  # share of the samples
+    ep_rew_mean: float  # of a sample: log of one device's seconds over its own, less if it does not fit
+    loss: float
     entropy: float  # nats per decision
+    gradient_norm: float  # before it was clipped
     label_log_probability: float  # per decision; NaN without labels
+    by_kind: Mapping[str, float] = field(default_factory=dict)  # "step_over_bound/rnnlm" and others
 
 
 @dataclass(frozen=True)
@@ -119,17 +134,22 @@ class Samples(Generic[View, Decision]):
         pipelines = [pipeline for pipeline, _ in drawn]
         return cls(problem, pipelines, [taken for _, taken in drawn], *problem.judged(pipelines))
 
+    @cached_property
+    def rewards(self) -> Floats:
+        """(samples,) log of the fastest device's seconds alone over each step; less for one that does not fit."""
+        alone = self.problem.policy.seconds_alone(self.problem.view)
+        return np.asarray(-np.log(self.seconds / alone) - np.where(self.fits, 0.0, np.log(NOT_FITTING)))
+
     @property
     def advantages(self) -> Floats:
         """(samples,) by how much the logarithm of each step is less than their mean."""
-        alone = self.problem.policy.seconds_alone(self.problem.view)
-        costs = np.log(self.seconds / alone) + np.where(self.fits, 0.0, np.log(NOT_FITTING))
-        return np.asarray(costs.mean() - costs)
+        return np.asarray(self.rewards - self.rewards.mean())
 
     @property
-    def over_bound(self) -> Floats:
-        """(samples that fit,) step seconds over what no plan can beat."""
-        return np.asarray(self.seconds[self.fits] / bound_of_plans(self.problem.problem))
+    def report(self) -> ProblemReport:
+        """How they did; the bound is what no plan can beat."""
+        problem, reward = self.problem.problem, float(self.rewards.mean())
+        return ProblemReport.of(problem, self.seconds, self.fits, bound=bound_of_plans(problem), reward=reward)
 
 
 class WholePlansTrainer(Trainer, Generic[View, Decision]):
@@ -271,12 +291,15 @@ class WholePlansTrainer(Trainer, Generic[View, Decision]):
         rng = np.random.default_rng((self.seed, DRAWN, self.updates))
         drawn = [Samples.draw(each, settings.samples, rng) for each in self._chosen(rng)]
         self.simulations += sum(len(each.pipelines) for each in drawn)
-        entropy, likely = self._improve(rng, drawn)
+        improved = self._improve(rng, drawn)
         self.updates += 1
-        over_bound = np.concatenate([each.over_bound for each in drawn])
-        mean = float(np.exp(np.mean(np.log(over_bound)))) if len(over_bound) else float("nan")
-        fitting = float(np.mean([each.fits for each in drawn]))
-        return WholePlansMetrics(self.updates, self.simulations, mean, fitting, entropy, likely), drawn
+        decisions = sum(len(taken) for each in drawn for taken in each.decisions)
+        reports = [each.report for each in drawn]
+        line = WholePlansMetrics(
+            self.updates, self.simulations, decisions, mean_over_bound(reports), mean_fitting(reports),
+            mean_reward(reports), *improved, by_kind(reports),
+        )  # fmt: skip
+        return line, drawn
 
     def _chosen(self, rng: np.random.Generator) -> list[PlanProblem[View, Decision]]:
         """The problems of an update."""
@@ -289,8 +312,8 @@ class WholePlansTrainer(Trainer, Generic[View, Decision]):
             chosen += [PlanProblem(self.policy, each) for each in new]
         return chosen
 
-    def _improve(self, rng: np.random.Generator, drawn: Sequence[Samples[View, Decision]]) -> tuple[float, float]:
-        """A step of the optimizer; entropy, and log-probability of labels, both per decision."""
+    def _improve(self, rng: np.random.Generator, drawn: Sequence[Samples[View, Decision]]) -> Step:
+        """A step of the optimizer."""
         settings = self.settings
         advantage = np.concatenate([each.advantages for each in drawn])
         advantage = np.clip(advantage / max(float(advantage.std()), 1e-3), -MOST, MOST)
@@ -305,5 +328,6 @@ class WholePlansTrainer(Trainer, Generic[View, Decision]):
             loss = -gain - settings.entropy * entropy.mean() - settings.label_weight * likely
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            descend(self.optimizer, settings.gradient_norm)
-        return float(entropy.mean().detach()), float(likely.detach()) if labelled else float("nan")
+            norm = descend(self.optimizer, settings.gradient_norm)
+        likelihood = float(likely.detach()) if labelled else float("nan")
+        return Step(float(loss.detach()), float(entropy.mean().detach()), norm, likelihood)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from graphs.files.load import load_graph
@@ -19,7 +20,7 @@ from placers.learned.policy_meta import Meta
 from training.learning.ppo import PpoTrainer
 from training.learning.ranks import Ranks, is_restarted, joined
 from training.learning.reinforce import ReinforceTrainer
-from training.learning.trainer import Trainer
+from training.learning.trainer import Trainer, record_of
 from training.learning.whole_plans import WholePlansTrainer
 from training.loggers import DEFAULT_LOGGERS, Logger, check_access, check_loggers, flat
 from training.recipe import Recipe, Validation
@@ -126,9 +127,11 @@ def _run(
             raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {folder.path}")
 
     def improve() -> str:
+        began = perf_counter()
         line = trainer.update()
+        record = record_of(line, perf_counter() - began)
         for each in metrics:
-            each.write(line.update, vars(line))
+            each.write(line.update, record)
         if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal):
             folder.write_validated(selection)
         return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
