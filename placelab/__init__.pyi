@@ -5,6 +5,7 @@ from envs.costs.costs import Costs as Costs
 from envs.costs.costs import unit_seconds as unit_seconds
 from envs.files.plan_file import load_plan as load_plan
 from envs.files.plan_file import save_plan as save_plan
+from envs.gym.make_env import make_env as make_env
 from envs.objectives import Evaluator as Evaluator
 from envs.objectives import Objective as Objective
 from envs.orders import Order as Order

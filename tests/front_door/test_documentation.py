@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import placelab
+from envs.gym.make_env import ENVIRONMENTS
+from envs.gym.observations import FEATURES
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import load_placer
 from graphs.files.load import load_cluster, load_graph
@@ -172,6 +174,20 @@ def test_a_researchers_own_problem_placer_and_environment_run(reader: Path, caps
     assert float(divided) > float(together) > 0, "two products that follow one another gain nothing from two devices"
     assert placement.strip() == "[0 0]"
     assert isinstance(names["reward"], float)
+
+
+def test_environments_run_as_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page, names = DOCS / "environments.md", dict[str, Any]()
+    for example in blocks(page, "python"):
+        exec(compile(example, page.name, "exec"), names)
+    assert re.match(r"[\d.]+ ms a step, \[", capsys.readouterr().out)
+    assert names["ended"]
+    assert names["many"].num_envs == 8
+    assert set(names["table"].placer) == {"metis", "heft", "single_device"}
+    for each in ENVIRONMENTS:
+        assert f"| `{each}` |" in page.read_text()
+    for feature in FEATURES:
+        assert f"| `{feature}` |" in page.read_text()
 
 
 def test_the_recipe_of_ones_own_is_one(reader: Path) -> None:
