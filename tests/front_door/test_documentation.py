@@ -82,7 +82,7 @@ def test_commands_have_these_verbs_flags_and_names(command: str, monkeypatch: py
             load_cluster(cluster)
     for placer in specs(given, "placer"):
         if not placer.startswith(("runs/", "expert:")) and ".py:" not in placer:
-            load_placer(placer.removesuffix("+finetuned"))
+            load_placer(placer)
 
 
 def specs(given: dict[str, Any], what: str) -> list[str]:
