@@ -33,6 +33,7 @@ from evaluation.commands.graph_verbs import show as show
 from evaluation.commands.graph_verbs import simulate as simulate
 from evaluation.commands.listing import Listing as Listing
 from evaluation.commands.load_placer import load_placer as load_placer
+from evaluation.commands.opening import open_page as open_page
 from evaluation.commands.process_run import run as run
 from evaluation.commands.run_verbs import cache as cache
 from evaluation.commands.run_verbs import compare as compare

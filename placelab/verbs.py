@@ -8,6 +8,7 @@ from evaluation.commands.bench_verbs import bench, verify
 from evaluation.commands.calibrating import calibrate
 from evaluation.commands.exporting import export
 from evaluation.commands.graph_verbs import capture, fits, place, profile, show, simulate
+from evaluation.commands.opening import open_page
 from evaluation.commands.process_run import run
 from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train
 from evaluation.commands.sweeping import sweep
@@ -19,6 +20,7 @@ VERBS: dict[str, Callable[..., object]] = {
     "show": show,
     "simulate": simulate,
     "place": place,
+    "open": open_page,
     "fits": fits,
     "compare": compare,
     "train": train,

@@ -145,7 +145,7 @@ PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "plan
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
          "micro_batches": 1, "freeze": 0, "processes": 1, "threads": 1, "samples": 1, "steps": 1,
-         "limit": 1, "trials": 1}  # fmt: skip
+         "limit": 1, "trials": 1, "port": 1}  # fmt: skip
 TAKEN = (
     TimingOptions,
     ProblemOptions,

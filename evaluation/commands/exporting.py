@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     )
     from evaluation.exports.exported_plan import ExportedPlan
 
-WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
-
 
 @switched(CACHE, CODE)
 @checked
@@ -71,18 +69,12 @@ def export(
         raise InputError("chakra traces are several files; say with `out` what their names begin with")
     check_writable(f"{out}.0.et" if several else out, inputs=[model, plan, cluster])
     planned = simulate(model, plan, cluster=cluster, **options)
-    from evaluation.comparing.simulated_plan import SimulatedPlan
     from evaluation.exports.exported_plan import ExportedPlan
-    from evaluation.exports.formats import export_plan
     from graphs.files.graph_source import graph_source
     from graphs.formats.graph_files import is_graph_file
 
     is_file = isinstance(model, str | Path) and is_graph_file(str(model))  # which has been read already
-    source = graph_source(planned.problem.graph if is_file else model)
-    written = export_plan(planned.problem, planned.plan, None if to in WITHOUT_MODEL else source.module(), to)
-    found = ExportedPlan(
-        to, written.text, planned, SimulatedPlan.of(written.problem, written.plan), written.notes, written.moved
-    )
-    for ending, content in (written.files or {"": (written.text + "\n").encode()}).items() if out is not None else ():
+    found = ExportedPlan.of(planned, graph_source(planned.problem.graph if is_file else model), to)
+    for ending, content in found.files.items() if out is not None else ():
         write_whole(Path(f"{out}{ending}"), content)
     return found

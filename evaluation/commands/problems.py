@@ -114,7 +114,7 @@ def asked_problems(
                 for source in sources
                 for each in _on_clusters(source, found, groups, optimizer, with_law=twice, training=training)
             ]
-        ways = [_way(each, *asked) for each in made]
+        ways = [runtime_for(each, *asked) for each in made]
         done = [timed(each, cost_model) for each in made]
         if batch is not None:  # once timed: measured times are of the model's own batch
             done = [of_batch(problem, batch) for problem in done]
@@ -156,7 +156,7 @@ def asked_runtime(runtime: str = AUTO, order: str = AUTO, host: str = AUTO, *, d
     return asked
 
 
-def _way(problem: Problem, runtime: str, order: str, host: str) -> Runtime:
+def runtime_for(problem: Problem, runtime: str, order: str = AUTO, host: str = AUTO) -> Runtime:
     """The runtime that is asked for. Raises InputError for one of plans, and a graph that is one rank's own."""
     if not is_one_rank(problem.graph, problem.cluster):
         return asked_runtime(runtime, order, host, default=_default_runtime(problem))

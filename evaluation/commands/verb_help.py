@@ -23,6 +23,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {
             "placelab simulate bert bert.plan.json --gantt step.html --trace step.json",
             "placelab simulate mine.graph.json mine.plan.json --cluster v100x4 --robust",
         ),
+        "open": ("placelab open my_model.py:model --cluster v100x4",),
         "run": ("placelab run my_model.py:model mine.plan.json --cluster v100x4 --steps 20",),
         "export": ("placelab export my_model.py:model mine.plan.json --cluster v100x4 --to vllm",),
     },

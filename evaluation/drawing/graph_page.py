@@ -23,6 +23,7 @@ from bokeh.models.glyphs import Quad
 from bokeh.models.widgets import Button, Div, Select, TextInput
 from bokeh.palettes import cividis
 from bokeh.plotting import figure
+from numpy.typing import NDArray
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from evaluation.drawing.interactive import chart_html
@@ -30,6 +31,7 @@ from evaluation.drawing.module_tree import PASSES, ModuleTree
 from evaluation.drawing.shades import INK, LINE, PAPER, SOFT, TINT
 from graphs.op_graph import Floats, OpGraph, Phase
 
+Numbers = NDArray[np.int32]
 CODE = Path(__file__).resolve().parent / "templates" / "graph.js"
 PALETTE = (BLUE, ORANGE, GREEN, SKY, PURPLE, YELLOW, RED, "#7a5195")
 HEIGHT = 640  # pixels
@@ -60,12 +62,13 @@ EDGE = [("edge", "@said"), ("carries", "@carries")]
 
 
 def graph_chart(
-    graph: OpGraph, modules: Sequence[str], devices: Sequence[str] = (), seconds: Floats | None = None
-) -> str:
+    graph: OpGraph, modules: Sequence[str], devices: Sequence[str] = (), seconds: Floats | None = None, *,
+    named: Sequence[str] = (),
+) -> str:  # fmt: skip
     """The graph as an HTML element, folded by module.
 
     Its colours are those of `modules`, (ops,), of the pass of a training step, of work, or of (ops,) names of devices
-    and seconds, if they are given.
+    and seconds, if they are given; devices that are `named` have the first colours.
     """
     tree = ModuleTree.of(graph)
     by = {"module": modules, "pass": [PASSES[Phase(min(phase, Phase.UPDATE))] for phase in graph.phase.tolist()]}
@@ -85,7 +88,7 @@ def graph_chart(
                (("whole", "Whole graph"), ("unfold", "Open all"), ("fold", "Fold all"))]  # fmt: skip
     said, key = Div(text="", width=220), Div(text="", sizing_mode="stretch_width")
     plot, sources = _empty()
-    tree_data, words = _data(tree, by, seconds)
+    tree_data, words = _data(tree, by, seconds, named or sorted(set(devices), key=lambda name: (len(name), name)))
     arguments = {"tree": ColumnDataSource(tree_data), "words": words, "figure": plot, "search": search,
                  "colours": colours, "said": said, "key": key, **sources}  # fmt: skip
     act = CustomJS(args=arguments, code=CODE.read_text(encoding="utf-8"))
@@ -140,7 +143,7 @@ def _boxes(plot: figure, source: ColumnDataSource) -> Any:
 
 
 def _data(
-    tree: ModuleTree, by: dict[str, Sequence[str]], seconds: Floats | None
+    tree: ModuleTree, by: dict[str, Sequence[str]], seconds: Floats | None, named: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of all nodes, and what else the drawing needs to know; what modules hold is summed up there."""
     graph, nodes, ops = tree.graph, len(tree), len(tree.graph)
@@ -156,14 +159,7 @@ def _data(
     categories, palette = {"kind": kinds}, dict[str, list[str]]()
     data["kind"] = _filled(of_kind, nodes)
     for mode, labels in by.items():
-        common = sorted(label for label, _ in Counter(labels).most_common(len(PALETTE)))
-        common = list(dict.fromkeys(labels)) if len(set(labels)) <= len(PALETTE) else common
-        common = sorted(common, key=lambda label: (len(label), label)) if mode == "device" else common
-        known = {label: place for place, label in enumerate(common)}
-        numbers_of = np.array([known.get(label, len(common)) for label in labels], np.int32)
-        is_more = len(known) < len(set(labels))
-        categories[mode] = [*common, *(["other"] if is_more else [])]
-        palette[mode] = [*PALETTE[: len(common)], *([GREY] if is_more else [])]
+        numbers_of, categories[mode], palette[mode] = coloured(labels, named if mode == "device" else ())
         data[mode] = _filled(numbers_of, nodes)
     words = {
         "ops": ops, "names": names, "modes": ["kind", *by], "categories": categories, "palette": palette | {"kind": []},
@@ -175,12 +171,29 @@ def _data(
     return data, words
 
 
+def coloured(labels: Sequence[str], first: Sequence[str] = ()) -> tuple[Numbers, list[str], list[str]]:
+    """(ops,) the number of each label, and by number the distinct labels and their colours; the rarest are one.
+
+    Those that are named `first` have the same colours whatever the labels are. The others are in the order of their
+    first mention or, if there are many, the commonest in order of their names.
+    """
+    common = list(dict.fromkeys([*first, *labels]))
+    if len(common) > len(PALETTE):
+        common = sorted(label for label, _ in Counter([*first, *labels]).most_common(len(PALETTE)))
+        common = sorted(common, key=lambda label: (len(label), label)) if first else common
+    known = {label: place for place, label in enumerate(common)}
+    numbers = np.array([known.get(label, len(common)) for label in labels], np.int32)
+    more = [("other", GREY)] if len(common) in numbers else []
+    colours = [*zip(common, PALETTE, strict=False), *more]
+    return numbers, [label for label, _ in colours], [colour for _, colour in colours]
+
+
 def _filled(of_ops: Any, nodes: int) -> Any:
     """(nodes,) with zeros for modules, whose own are summed up."""
     return np.concatenate([of_ops, np.zeros(nodes - len(of_ops), of_ops.dtype)])
 
 
-def _numbered(names: Sequence[str]) -> tuple[list[str], np.ndarray[tuple[int, ...], np.dtype[np.int32]]]:
+def _numbered(names: Sequence[str]) -> tuple[list[str], Numbers]:
     """The distinct names, and the number of each."""
     known: dict[str, int] = {}
     numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int32)

@@ -25,7 +25,7 @@ def save_drawing(graph: OpGraph, path: Path, devices: Sequence[str] = (), second
     A page is folded by module, and coloured by what the reader chooses: also by (ops,) seconds, if they are given.
     Raises InputError for another ending.
     """
-    labels = devices or _modules(graph)
+    labels = devices or modules_of(graph)
 
     def paint(figure: Figure) -> None:
         _paint(figure, graph, labels)
@@ -33,7 +33,7 @@ def save_drawing(graph: OpGraph, path: Path, devices: Sequence[str] = (), second
     save_figure(
         path, paint, HEIGHT, what="a drawing", name=graph.name,
         facts=f"{len(graph):,} ops, {len(graph.edges):,} edges.",
-        charts=lambda: [graph_chart(graph, _modules(graph), devices, seconds)],
+        charts=lambda: [graph_chart(graph, modules_of(graph), devices, seconds)],
     )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _paint(figure: Figure, graph: OpGraph, labels: Sequence[str]) -> None:
     figure.legend(handles=dots, loc="outside upper left", ncols=4, fontsize=7, handlelength=1)
 
 
-def _modules(graph: OpGraph) -> list[str]:
+def modules_of(graph: OpGraph) -> list[str]:
     """The module of each op, as deep as still leaves few of them; updates are one."""
     paths = [name.rpartition("/")[0].split(".") for name in graph.names]
     depth = next((d for d in (3, 2) if len({tuple(path[:d]) for path in paths}) <= len(PALETTE)), 1)

@@ -41,7 +41,7 @@ def chart_html(model: LayoutDOM, *, description: str, legend: Sequence[LegendEnt
     entries = "".join(map(_entry, legend))
     shown = f'<div class="legend">{entries}</div>' if entries else ""
     said = f'<p class="note">{html.escape(hint)}</p>' if hint else ""
-    data = json.dumps(_renamed(dict(json_item(model))), separators=(",", ":")).replace("</", "<\\/")
+    data = json.dumps(_renamed(dict(json_item(model))), separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'{INTERACTIVE} role="group" aria-label="{html.escape(description)}">{shown}<div class="canvas"></div>'
         f'<script type="application/json">{data}</script>{said}</div>'

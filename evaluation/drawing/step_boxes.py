@@ -33,6 +33,21 @@ class Reason(IntEnum):
     LINK = 4  # its output was made, the link was busy with another transfer
     HELD = 5  # its device or link was held, by a launch or a message
 
+    @property
+    def sentence(self) -> str:
+        """In words: {waited} is for how long, {awaited} the op that it waited for, {where} the device of that."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Reason.NONE: "did not wait",
+    Reason.INPUT: "idle for {waited}, until an input was made: {awaited}{where}",
+    Reason.TRANSFER: "idle for {waited}, until an input arrived: {awaited}{where}",
+    Reason.DEVICE: "was ready {waited} earlier; the device was busy: {awaited}",
+    Reason.LINK: "was ready {waited} earlier; the link was busy with the output of {awaited}",
+    Reason.HELD: "was ready {waited} earlier; held by a launch or a message",
+}
+
 
 @dataclass(eq=False)
 class Boxes:
@@ -144,7 +159,7 @@ def _marked(size: int, which: list[int]) -> Bools:
     return marked
 
 
-def _why(timeline: Timeline, waits: Waits) -> tuple[Ints, Floats, Ints]:
+def why_not_earlier(timeline: Timeline, waits: Waits) -> tuple[Ints, Floats, Ints]:
     """Of each op the reason why it began no earlier, for how long that was, and the op that it waited for."""
     slack, free, start = SLACK * timeline.step_seconds, waits.free, timeline.start
     producer, transfer = _through_free_ops(timeline, waits)
@@ -174,7 +189,7 @@ def _through_free_ops(timeline: Timeline, waits: Waits) -> tuple[Ints, Ints]:
 
 def _of_ops(timeline: Timeline, waits: Waits, path: list[int]) -> Boxes:
     ran = np.flatnonzero(timeline.finish > timeline.start)
-    reason, waited, awaited = _why(timeline, waits)
+    reason, waited, awaited = why_not_earlier(timeline, waits)
     graph, ones = timeline.problem.graph, np.ones(len(ran), np.int64)
     return Boxes(
         timeline.placement[ran], graph.phase[ran], timeline.start[ran], timeline.finish[ran], ran, ones,

@@ -46,6 +46,7 @@ STATE, ACTIVATIONS = "#4a97c6", "#a5d2f0"
 MEMORY_STEPS = 12_000  # in a chart: bounds its size
 FAR = 3.0  # times the peak: a limit beyond that is not drawn
 NAME = 18  # characters of a lane's label
+TABLE, PICKED = "boxes", "picked"  # names of sources: of all boxes, and of those that a page's own code frames
 
 # in pixels
 DEVICE, LINK, MEMORY, HEAD, GAP = (24, 12), (16, 12), (52, 36), 30, 10  # heights of a lane, if few and if many
@@ -98,7 +99,10 @@ class _StepFigure:
         self.places, self.total = self._places()
         table, stepped = BoxTable(), zip(self.steps.values(), self.places, strict=True)
         first = [table.add(step, place.lanes, place.heights, self.scale) for step, place in stepped]
-        self.table, self.words = ColumnDataSource(table.columns()), table.words
+        self.table = ColumnDataSource(table.columns(), name=TABLE, tags=[table.words])
+        self.written = CustomJSHover(
+            args={"table": self.table, "unit": self.unit.replace("seconds", "s")}, code=_code("step_hover.js")
+        )
         self.ticks: dict[int, str] = {}
         self.kinds = set[str]()  # that occur
         self.has_limit = self.has_later = False
@@ -167,6 +171,7 @@ class _StepFigure:
         for step, place in zip(self.steps.values(), self.places, strict=True):
             self._path(step, place)
             self._memory(step, place)
+        self._picked()
         self.figure.yaxis.ticker = FixedTicker(ticks=list(self.ticks))
         self.figure.yaxis.major_label_overrides = {float(at): label for at, label in self.ticks.items()}
         self._labels()
@@ -189,6 +194,14 @@ class _StepFigure:
             )  # fmt: skip
             self.hover([drawn], BOX, "@box")
 
+    def _picked(self) -> None:
+        """A frame around each box that is in the source of this name; none to begin with."""
+        source = ColumnDataSource({"start": [], "finish": [], "y": [], "height": []}, name=PICKED)
+        self.figure.hbar(
+            y="y", left="start", right="finish", height="height", source=source, fill_color=INK, fill_alpha=0.15,
+            line_color=INK, line_width=2.5,
+        )  # fmt: skip
+
     def _labels(self) -> None:
         """Names in the boxes that have room, whatever part of the step is shown."""
         shown = ColumnDataSource({"x": [], "y": [], "text": [], "ink": []})
@@ -196,7 +209,7 @@ class _StepFigure:
             x="x", y="y", text="text", text_color="ink", source=shown, text_align="center", text_baseline="middle",
             text_font_size="11px", text_font=value(FONT),
         )  # fmt: skip
-        arguments = {"table": self.table, "words": self.words, "shown": shown, "figure": self.figure}
+        arguments = {"table": self.table, "shown": shown, "figure": self.figure}
         write = CustomJS(args=arguments, code=_code("step_labels.js"))
         self.figure.x_range.js_on_change("start", write)
         self.figure.x_range.js_on_change("end", write)
@@ -295,12 +308,8 @@ class _StepFigure:
 
     def hover(self, drawn: list[Any], rows: list[tuple[str, str]], *columns: str) -> None:
         """What is said of glyphs under the pointer; these columns are written by `step_hover.js`."""
-        written = CustomJSHover(
-            args={"table": self.table, "words": self.words, "unit": self.unit.replace("seconds", "s")},
-            code=_code("step_hover.js"),
-        )
         tool = HoverTool(
-            renderers=drawn, tooltips=rows, formatters=dict.fromkeys(columns, written), visible=False,
+            renderers=drawn, tooltips=rows, formatters=dict.fromkeys(columns, self.written), visible=False,
             point_policy="follow_mouse", attachment="vertical",
         )  # fmt: skip
         self.figure.add_tools(tool)

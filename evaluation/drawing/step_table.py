@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.timelines.last_inputs import NONE
-from evaluation.drawing.step_boxes import StepLanes
+from evaluation.drawing.step_boxes import Reason, StepLanes
 from graphs.op_graph import Floats, Ints
 
 Column = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int32]
@@ -24,8 +24,9 @@ class BoxTable:
 
     @property
     def words(self) -> dict[str, list[str]]:
-        """The words of each kind, by their numbers."""
-        return {kind: list(words) for kind, words in self._words.items()}
+        """The words of each kind, by their numbers, and the sentences of the reasons (`Reason.sentence`)."""
+        words = {kind: list(words) for kind, words in self._words.items()}
+        return {**words, "reasons": [reason.sentence for reason in Reason]}
 
     def columns(self) -> dict[str, Column]:
         """(boxes,) each."""

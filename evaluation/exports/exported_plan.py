@@ -1,12 +1,16 @@
 """What an export shows: the text, and what rounding the plan to it costs."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.records.printed import Shown
+from graphs.files.graph_source import GraphSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +23,18 @@ class ExportedPlan(Shown):
     rounded: SimulatedPlan  # the plan that the text says
     notes: tuple[str, ...] = ()  # what the text takes for granted, and what it does not keep of the plan
     moved: int = 0  # modules that are on other devices than planned
+    files: Mapping[str, bytes] = field(default_factory=dict)  # by what their names end in; of most formats one, ""
+
+    @classmethod
+    def of(cls, planned: SimulatedPlan, source: GraphSource, to: str) -> ExportedPlan:
+        """A plan in a format. Raises InputError for what the format cannot say, and for a graph without its model."""
+        from evaluation.exports.formats import OF_PLANS, export_plan  # with torch
+
+        module = None if to in OF_PLANS else source.module()
+        written = export_plan(planned.problem, planned.plan, module, to)
+        rounded = SimulatedPlan.of(written.problem, written.plan)
+        files = written.files or {"": (written.text + "\n").encode()}
+        return cls(to, written.text, planned, rounded, written.notes, written.moved, files)
 
     @property
     def cost_seconds(self) -> float:
@@ -37,7 +53,9 @@ class ExportedPlan(Shown):
             "notes": list(self.notes),
         }
 
-    def _shown(self) -> RenderableType:
+    @property
+    def cost(self) -> str:
+        """What rounding costs, in a sentence."""
         before, after = (each.timeline.step_seconds for each in (self.planned, self.rounded))
         said = f"Simulated, a step takes {1e3 * after:.4g} ms, as planned {1e3 * before:.4g} ms: "
         if after > before:
@@ -48,4 +66,7 @@ class ExportedPlan(Shown):
             said += "rounding costs nothing."
         if not self.rounded.timeline.fits:
             said += f" It does not fit: {self.rounded.timeline.overflow()}."
-        return Group(Text(self.text, no_wrap=True, overflow="ignore"), *map(Text, self.notes), Text(said))
+        return said
+
+    def _shown(self) -> RenderableType:
+        return Group(Text(self.text, no_wrap=True, overflow="ignore"), *map(Text, self.notes), Text(self.cost))

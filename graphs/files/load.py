@@ -40,7 +40,14 @@ def load_graph(
     source = graph_source(what)
     if groups == MODULES:
         source.check_has_modules()
-    graph = source.graph(training=training, with_law=with_law)
+    return tied(source.graph(training=training, with_law=with_law), source, groups)
+
+
+def tied(graph: OpGraph, source: GraphSource, groups: Grouping) -> OpGraph:
+    """The graph of a source with its ops tied into a number of groups, those of each module, or, with None, as it is.
+
+    Raises InputError for modules of a graph whose model is not known.
+    """
     if groups == MODULES:
         return tie_modules(graph, source.module())
     return graph if groups is None else tie_ops(graph, groups)

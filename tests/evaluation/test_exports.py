@@ -17,8 +17,7 @@ import placelab
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.commands.arguments import ExportFormat
-from evaluation.commands.exporting import WITHOUT_MODEL
-from evaluation.exports.formats import FORMATS, OF_PLANS, export_plan
+from evaluation.exports.formats import FORMATS, export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.capture.examples import example_of
 from graphs.files.load import load_graph
@@ -205,7 +204,6 @@ def test_code_of_a_model_that_reads_its_own_tensors_is_where_these_are() -> None
 
 def test_all_formats_are_offered_and_in_the_document() -> None:
     assert get_args(ExportFormat) == FORMATS
-    assert tuple(OF_PLANS) == WITHOUT_MODEL
     document = (ROOT / "docs/running.md").read_text().partition("\n## Exports\n")[2].partition("\n### ")[0]
     assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == [*FORMATS]
 

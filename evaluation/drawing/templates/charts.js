@@ -1,4 +1,5 @@
 // Draws the charts of a page one after another, in the colours of the reader's scheme, and again if that changes.
+// Each says "drawn" when it is, with its Bokeh model; the event "draw" on an element of a chart draws it.
 (() => {
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const dark = DARK;
@@ -30,6 +31,7 @@
       if (!box.checked) toggle(chart, box);
     }
     element.dataset.drawn = "yes";
+    element.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: chart.view.model }));
   }
 
   async function drawAll() {
@@ -40,5 +42,6 @@
   }
 
   addEventListener("DOMContentLoaded", drawAll);
+  addEventListener("draw", ({ target }) => draw(target));
   scheme.addEventListener("change", drawAll);
 })();

@@ -1,5 +1,7 @@
 // Draws the modules of a graph that are open, and answers clicks, searches and choices of colour.
 // Arguments: tree (columns of all nodes), words, nodes, edges, labels (sources), figure, search, colours, said, key.
+// To other code of the page it says "graph:chosen" of what is clicked on, and it takes "graph:choose", with an op, and
+// "graph:devices", with the device of each op.
 const MOST_EDGES = 3000; // drawn: more would only blacken the page
 const ops = words.ops;
 const at = tree.data;
@@ -12,15 +14,12 @@ function prepare() {
   const sums = {};
   for (const name of ["flops", "bytes", "seconds"]) sums[name] = Float64Array.from(at[name]);
   const size = new Int32Array(count).fill(0, 0).map((_, node) => (node < ops ? 1 : 0));
-  const mixed = {};
-  for (const mode of words.modes) mixed[mode] = Int32Array.from(at[mode], (value, node) => (node < ops ? value : -2));
   for (let node = ops; node < count; node++) size[node] = 0;
   const upward = (node) => {
     const outer = at.parent[node];
     if (outer < 0) return;
     size[outer] += size[node];
     for (const total of Object.values(sums)) total[outer] += total[node];
-    for (const one of Object.values(mixed)) one[outer] = one[outer] === -2 || one[outer] === one[node] ? one[node] : -1;
   };
   for (let node = 0; node < ops; node++) upward(node);
   for (let node = count - 1; node >= ops; node--) upward(node);
@@ -28,7 +27,37 @@ function prepare() {
   for (let node = ops; node < count; node++) {
     mirrored[node] = at.parent[node] < 0 ? words.stacked && words.names[at.name[node]] === words.backward : mirrored[at.parent[node]];
   }
+  const mixed = Object.fromEntries(words.modes.map((mode) => [mode, blended(at[mode])]));
+  document.addEventListener("graph:choose", ({ detail }) => choose(detail));
+  document.addEventListener("graph:devices", ({ detail }) => recolour(detail));
   return { inside, sums, size, mixed, mirrored, open: new Set(), found: new Set(), selected: -1, box: new Float64Array(4 * count) };
+}
+
+function blended(of) { // of each node what all ops in it have, or -1
+  const one = Int32Array.from({ length: count }, (_, node) => (node < ops ? of[node] : -2));
+  const upward = (node) => {
+    const outer = at.parent[node];
+    if (outer >= 0) one[outer] = one[outer] === -2 || one[outer] === one[node] ? one[node] : -1;
+  };
+  for (let node = 0; node < ops; node++) upward(node);
+  for (let node = count - 1; node >= ops; node--) upward(node);
+  return one;
+}
+
+function recolour({ device, categories, palette }) {
+  [words.categories.device, words.palette.device] = [categories, palette];
+  self.mixed.device = blended(device);
+  if (self.extent) draw();
+}
+
+function choose(op) { // opens the modules that it is in, and shows it
+  if (self.selected === op) return;
+  for (let outer = at.parent[op]; outer >= 0; outer = at.parent[outer]) self.open.add(outer);
+  self.selected = op;
+  draw();
+  const [left, top, right, bottom] = self.box.subarray(4 * op, 4 * op + 4), { x_range: x, y_range: y } = figure;
+  const isSeen = left >= x.start && right <= x.end && top >= Math.min(y.start, y.end) && bottom <= Math.max(y.start, y.end);
+  if (!isSeen) show(left - AROUND, top - AROUND / 2, right + AROUND, bottom + AROUND / 2);
 }
 
 function unfold() { // what a window has room for, the passes and then the largest first
@@ -56,6 +85,11 @@ const path = (node) => {
   for (let outer = at.parent[node]; outer >= 0; outer = at.parent[outer]) parts.unshift(words.names[at.name[outer]]);
   return `${parts.join(".")}${parts.length ? (node < ops ? "/" : ".") : ""}${words.names[at.name[node]]}`;
 };
+const inModel = (node) => { // the path of a module without the pass
+  const parts = [];
+  for (let outer = node; outer >= ops; outer = at.parent[outer]) parts.unshift(words.names[at.name[outer]]);
+  return parts.slice(Number(words.stacked)).join(".");
+};
 const scaled = (value, units) => {
   const [unit, scale] = units.find(([, each]) => value >= each) ?? units.at(-1);
   return `${(value / scale).toPrecision(3).replace(/\.?0+$/, "").replace(/e\+?/, "e")} ${unit}`;
@@ -66,7 +100,7 @@ const time = (value) => scaled(value, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["
 
 const LEGIBLE = 0.6; // the scale at which names fit their boxes
 const isPhone = figure.inner_width < 700; // where even a training step continues below
-const NARROW = 64, WIDE = 240, CHARACTER = 12, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, WIDEST = isPhone ? figure.inner_width / LEGIBLE : words.stacked ? 9000 : 2200;
+const NARROW = 64, WIDE = 240, CHARACTER = 12, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, AROUND = 500, WIDEST = isPhone ? figure.inner_width / LEGIBLE : words.stacked ? 9000 : 2200;
 
 const boxed = (node) => Math.min(Math.max(CHARACTER * name(node).length + 20, NARROW), WIDE); // its width
 
@@ -316,6 +350,9 @@ function tap({ x, y }) {
   else self.selected = hit >= 0 && hit < ops && self.selected !== hit ? hit : -1;
   draw();
   if (hit < 0) return;
+  const module = inModel(hit < ops ? at.parent[hit] : hit), own = words.names[at.name[hit]];
+  const chosen = self.selected < 0 ? "" : module ? `${module}/${own}` : own;
+  document.dispatchEvent(new CustomEvent("graph:chosen", { detail: { name: chosen, module } }));
   const dx = self.box[4 * hit] - anchor[0], dy = self.box[4 * hit + 1] - anchor[1]; // what was clicked stays where it is
   figure.x_range.setv({ start: figure.x_range.start + dx, end: figure.x_range.end + dx });
   figure.y_range.setv({ start: figure.y_range.start + dy, end: figure.y_range.end + dy });

@@ -1,4 +1,5 @@
-// What a box of a step's chart says. Arguments: table (a source of all boxes), words, unit; `value` is a box's row.
+// What a box of a step's chart says. Arguments: table (a source of all boxes, tagged with its words), unit; `value` is a box's row.
+const [words] = table.tags;
 const at = (column) => table.data[column][value];
 const number = (x) => (x === 0 ? "0" : x.toPrecision(4).replace(/\.?0+$/, "").replace(/e\+?/, "e"));
 const time = (x) => `${number(x)} ${unit}`;
@@ -16,14 +17,8 @@ function why() {
   const waited = time(at("waited"));
   const awaited = at("awaited_op") < 0 ? "" : label(at("awaited_label")) + name(at("awaited_module"), at("awaited_op"));
   const where = at("awaited_device") < 0 ? "" : ` of ${words.devices[at("awaited_device")]}`;
-  return [
-    "did not wait",
-    `idle for ${waited}, until an input was made: ${awaited}${where}`,
-    `idle for ${waited}, until an input arrived: ${awaited}${where}`,
-    `was ready ${waited} earlier; the device was busy: ${awaited}`,
-    `was ready ${waited} earlier; the link was busy with the output of ${awaited}`,
-    `was ready ${waited} earlier; held by a launch or a message`,
-  ][at("reason")];
+  const said = { waited, awaited, where };
+  return words.reasons[at("reason")].replace(/\{(\w+)\}/g, (_, name) => said[name]);
 }
 
 switch (format) {

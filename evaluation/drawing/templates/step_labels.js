@@ -1,4 +1,5 @@
-// Writes names into the boxes of a step's chart that have room for them. Arguments: table, words, shown (a source), figure.
+// Writes names into the boxes of a step's chart that have room for them. Arguments: table (tagged with its words), shown (a source), figure.
+const [words] = table.tags;
 const width = figure.inner_width;
 const { start, end } = figure.x_range;
 const scale = width / (end - start);
