@@ -54,7 +54,7 @@ def open_page(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         cluster: a cluster file or a preset, as `place` takes it.
         plan: a plan file to begin with, as `place --out` writes it; without it, the plan of the placer.
-        placer: a placer to begin with, as `place` takes it; others can be chosen on the page.
+        placer: a placer to begin with; without it, that of `place --plans placement`. Others can be chosen on the page.
         budget: how many plans that placer may simulate.
         groups: the number of op groups that placers decide about, as `place` takes it. A module moves as a whole.
         optimizer: whose state occupies memory, as `place` takes it.
