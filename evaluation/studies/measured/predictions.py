@@ -103,7 +103,7 @@ def _predicted(row: Row, variant: Variant, folder: Path) -> Prediction:
             how["cost_model"] = f"roofline:efficiency={efficiency_file(of.attention, folder)}"
         placed = place(
             graph, cluster=cluster_file(row, variant, folder), placer=placer, budget=0, groups=None,
-            optimizer=of.optimizer, **how,
+            optimizer=of.optimizer, reserve="none", **how,
         )  # fmt: skip
     except InputError as error:
         return replace(about, refused=str(error), took=time.process_time() - started)

@@ -23,7 +23,7 @@ HEIGHT = 3.6  # inches
 def picture() -> bytes:
     """The file, as SVG."""
     expert = place(MODEL, cluster=CLUSTER, placer="human_expert").timeline
-    found = place(MODEL, cluster=CLUSTER).timeline
+    found = place(MODEL, cluster=CLUSTER, plans="placement").timeline
     titles = {"An expert's plan: layers in order": expert, "placelab's plan": found}
     return drawn(lambda figure: paint(figure, titles), HEIGHT, "svg", facecolor="white", metadata={"Date": None})
 
