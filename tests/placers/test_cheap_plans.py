@@ -52,7 +52,7 @@ def test_what_the_policy_may_not_choose_is_the_least_likely() -> None:
 def test_a_pass_over_the_greedy_placement_is_the_second_pass() -> None:
     policy = bold(3)
     batch = policy.stack([policy.view(PROBLEM)])
-    first, second = policy.decode(batch, np.ones(1), np.full(1, policy.fills[0]), 0, passes=2)
+    first, second = policy.decode(batch, np.ones(1), np.full(1, policy.shape.fills[0]), 0, passes=2)
     assert np.array_equal(policy.passes_over(batch, first), second)
     both = policy.passes_over(batch, np.concatenate([first, second]))
     assert np.array_equal(both[:1], second)

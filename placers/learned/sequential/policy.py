@@ -57,8 +57,6 @@ SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after 
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
 PASSES = 2  # over all units when it places; the second sees the first, and a third changed nothing
 HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
-FILLS = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill, by estimate
-FILLS_OF_LIVE = 0.85, 0.75  # where the estimate counts outputs while they live; 0.8 of the peak or more of 95 in 100
 
 
 class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]):
@@ -106,11 +104,6 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         self.learns = what
         for name, weight in self.named_parameters():
             weight.requires_grad_(what == "all" or name.startswith("order_head.") == (what == "order"))
-
-    @property
-    def fills(self) -> tuple[float, float]:
-        """The shares of memory that the greedy placement and the last of several samples may fill, by estimate."""
-        return FILLS_OF_LIVE if self.shape.live_outputs else FILLS
 
     @property
     def _orders(self) -> bool:
@@ -198,7 +191,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         """As `Repairs.repairer`. Raises NotFiniteError for a diverged policy."""
         batch = self.stack([self.view(problem)])
         states, layout = self(batch.encoded)[0], batch.layouts[0]
-        boldness = HIGHEST_TEMPERATURE, *self.fills
+        boldness = HIGHEST_TEMPERATURE, *self.shape.fills
         return UnitRepairer(problem, layout, self.choice, states, self.score_layers(layout, states), boldness, threads)
 
     def drawn_orders(self, batch: SequentialBatch, action: SequentialAction) -> list[Floats | None]:
@@ -284,7 +277,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         With placements that are known `before`, (count, units), each is a single pass over one of these.
         """
         temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
-        shares = np.linspace(*self.fills, count)
+        shares = np.linspace(*self.shape.fills, count)
         passes = PASSES if before is None else 1
         placements: Ints = self.decode(batch, temperatures, shares, seed, passes=passes, before=before)[-1]
         return placements
@@ -302,7 +295,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def passes_over(self, batch: SequentialBatch, placements: Ints) -> Ints:
         """(placements, units) greedy placements of a single problem, with these as the pass before."""
         states, count = self(batch.encoded)[0], len(placements)
-        nothing, shares = np.zeros(placements.shape), np.full(count, self.fills[0])
+        nothing, shares = np.zeros(placements.shape), np.full(count, self.shape.fills[0])
         sampling = Sampling(np.full(count, GREEDY), nothing, np.ones(count), shares, np.ascontiguousarray(placements))
         return self._draw(batch.layouts[0], states, sampling)
 

@@ -4,7 +4,12 @@ from typing import Literal
 
 import msgspec
 
+from placers.learned.sequential.state import FILLED
 from placers.learned.shapes import Size
+
+FILLS = 0.85, 0.7  # by an estimate of what is held alone
+FILLS_OF_LIVE = 0.85, 0.75  # where it counts outputs while they live; 0.8 of the peak or more of 95 in 100
+FILLS_OF_RUNTIME = FILLED, 0.7  # as in training; at 0.85 no more plans fit, and those of the greedy pass are 2% slower
 
 
 class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,3 +30,10 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
+
+    @property
+    def fills(self) -> tuple[float, float]:
+        """The shares of memory that the greedy placement and the last of several samples may fill, by estimate."""
+        if self.order == "runtime":
+            return FILLS_OF_RUNTIME
+        return FILLS_OF_LIVE if self.live_outputs else FILLS
