@@ -309,13 +309,22 @@ def expanded(folder: str, spec: str) -> str:
 
 
 def constants(folder: str, name: str) -> dict[str, Any]:
-    """The literal constants of an extension's file and, as "doc", its first line; read without importing it."""
-    file = _file(folder, name)
+    """The literal constants of an extension's file and, as "doc", its first line; read without importing it.
+
+    Raises InputError for a user's own file that is missing or no Python.
+    """
+    mine = own(name)
+    file = mine.file if mine else _file(folder, name)
     if file is None:
         found = module(folder, name)
         literals = {key: getattr(found, key) for key in dir(found) if key.isupper()}
         return {"doc": (found.__doc__ or "").strip().partition("\n")[0], **literals}
-    return dict(_literals(file.read_text()))
+    try:
+        return dict(_literals(file.read_text()))
+    except OSError:
+        raise InputError(f"{file}: no such Python file; expected path/to/file.py:callable") from None
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{file}: {reason(error)}") from error
 
 
 @cache

@@ -20,6 +20,7 @@ from graphs.foundation.errors import DoesNotFitError, InputError, UserCodeError
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _OURS = [_PROJECT / each for each in ("graphs", "envs", "placers", "training", "evaluation", "placelab")]
+_PREFIX = "_user_"  # of the names of users' files as modules
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _neighbours: dict[str, Path] = {}  # modules that users' files imported from their own folder -> that folder
 
@@ -123,13 +124,18 @@ def _sentence(error: BaseException, path: Path) -> str:
 
 def _imported(path: Path) -> ModuleType:
     """The file's module, run again each time: it may have been edited in between."""
-    module = ModuleType(f"_user_{path.stem}")
+    module = ModuleType(f"{_PREFIX}{path.stem}")
     module.__file__ = str(path.resolve())
     sys.modules[module.__name__] = module  # where dataclasses and typing look names up
     _neighbours[module.__name__] = path.resolve().parent
     code = compile(path.read_bytes(), module.__file__, "exec")
     exec(code, vars(module))
     return module
+
+
+def has_users_class(value: object) -> bool:
+    """Whether a value's class is of a user's own file, which other processes do not find by its name."""
+    return type(value).__module__.startswith(_PREFIX)
 
 
 def is_users(file: str) -> bool:

@@ -21,6 +21,7 @@ States = TypeVar("States")
 class EpisodePolicy(LearnedPolicy, Generic[View, States]):
     """A distribution over devices for the current unit of an episode, which REINFORCE trains."""
 
+    trainer = "reinforce"
     shape: msgspec.Struct  # what it is made of; a run is resumed only with the same
     order: str  # in which units are visited, as in `envs.gym.iterative.EpisodeStart`
 

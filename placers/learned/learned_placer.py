@@ -4,10 +4,10 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from envs.plans.placer_result import PlacerResult
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
+from graphs.foundation.user_code import has_users_class
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.candidate import Candidate
+from placers.learned.lookup import learned_module
 from placers.learned.policy import LearnedPolicy, SavedPolicy
 from placers.learned.policy_file import load_policy
+from placers.learned.policy_meta import load_meta
 from placers.learned.rounds import rounds
 
 P = TypeVar("P", bound=SavedPolicy)
@@ -105,6 +108,14 @@ class PolicyPlacer(ABC, Generic[P]):
         name, knobs = by_name.parse(self.name)
         return replace(self, seconds=seconds, name=by_name.spec_of(name, {**knobs, "seconds": f"{seconds:g}"}))
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Another process does not find the classes of a user's file: it loads the policy from its folder."""
+        checkpoint = by_name.parse(self.name)[1].get("checkpoint")
+        if checkpoint is None or not has_users_class(self.policy):
+            return super().__reduce_ex__(protocol)
+        others = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "policy"}
+        return _loaded_again, (checkpoint, others)
+
     @abstractmethod
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """As `Placer.place`."""
@@ -187,6 +198,12 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
             return best.or_by(evaluator, None)
         other = self.orders(policy, evaluator.problem, best.placement[None])
         return best if other is None else best.or_by(evaluator, other[0])
+
+
+def _loaded_again(checkpoint: str, others: dict[str, Any]) -> PolicyPlacer[Any]:
+    """A placer from a user's file, with the policy in a folder, which the process that sends it was allowed to load."""
+    placer: PolicyPlacer[Any] = learned_module(load_meta(Path(checkpoint)).spec).build(checkpoint=checkpoint)
+    return replace(placer, **others)
 
 
 def _new_for(policy: type[P], network: str, problem: Problem) -> P:

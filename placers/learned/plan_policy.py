@@ -22,6 +22,8 @@ Label = tuple[int, ...]  # the actions that construct the best pipeline that is 
 class PlanPolicy(SavedPolicy, Generic[View, Decision]):
     """A distribution over the actions of each decision of a pipeline's construction."""
 
+    trainer = "whole_plans"
+
     @abstractmethod
     def view(self, problem: Problem) -> View:
         """What it sees of a problem, made once. Raises InputError if only op placements make sense for it."""

@@ -25,6 +25,7 @@ class SavedPolicy(nn.Module, ABC):
     """What all policies have in common: they are kept in a folder (`placers.learned.policy_file`), and trained."""
 
     kind: ClassVar[str]  # the folder it comes from: "gdp"
+    trainer: ClassVar[str]  # what trains it: "ppo"
     shape_type: ClassVar[type[msgspec.Struct]]  # of the only argument of its constructor, the knobs of a spec
     any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
     decoder_features: ClassVar[tuple[str, ...]] = ()  # what it reads of a decision, if that is more than an observation
@@ -123,6 +124,8 @@ class Policy(LearnedPolicy, Generic[View, Batch, A]):
 
     One that also repairs plans, or chooses an order, has the methods of `placers.contract.abilities`.
     """
+
+    trainer = "ppo"
 
     @abstractmethod
     def view(self, problem: Problem) -> View:

@@ -30,6 +30,13 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     decoder_features: tuple[str, ...] = ()  # of a policy that reads more than an observation
     order_features: tuple[str, ...] = ()  # of a policy that chooses orders
     versions: dict[str, str] = {}
+    file: str = ""  # spec of the placer, "my_policy.py:build", if it is in a user's own file
+    file_sha256: str = ""  # of that file, when its training began
+
+    @property
+    def spec(self) -> str:
+        """By which its placer is found."""
+        return self.file or self.placer
 
 
 def load_meta(folder: Path) -> Meta:

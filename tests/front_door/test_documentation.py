@@ -3,6 +3,7 @@
 import functools
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,8 @@ def test_extensions_run_as_the_page_says(
 ) -> None:
     page = DOCS / "how-to/extend.md"
     files = written(page)
+    for each in ("linear_policy.py", "linear_policy.toml"):
+        shutil.copy(ROOT / "examples" / each, reader)
     run_all(page, monkeypatch, capsys)
     own = [name for name in files if name.startswith("my_")]
     assert len(own) == 5

@@ -225,7 +225,7 @@ def test_a_learned_placer_of_a_package_is_trained_and_found_again(value: str, in
         assert again.place(PROBLEM).plan == trained.place(PROBLEM).plan
 
 
-def test_a_learned_placer_in_a_file_is_told_where_it_belongs(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(LEARNED)
-    with pytest.raises(InputError, match=r"in a file of its own cannot be trained: .* entry point, or a folder in"):
+def test_a_placer_in_a_file_that_does_not_learn_is_told_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLACER)
+    with pytest.raises(InputError, match=r"cannot be trained: its file has no TRAINER, one of ppo, .*extend.md"):
         train(Recipe(placer=f"{tmp_path / 'mine.py'}:build"), [PROBLEM], out=tmp_path / "run", loggers=())

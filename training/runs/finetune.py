@@ -14,7 +14,7 @@ from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.policy import SavedPolicy
 from placers.learned.settings import FEW_SAMPLES
-from training.runs.train import trainer_class
+from training.runs.train import TRAINERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class FineTuner:
         for an objective that the policy's training does not know.
         """
         policy = copy.deepcopy(self.start.policy_for(problem))
-        kind_of_trainer = trainer_class(policy.kind)
+        kind_of_trainer = TRAINERS[policy.trainer]
         if kind_of_trainer.knows_step_times_only:
             remedy = "another policy, or this one without fine-tuning"
             problem.check_step_time(f"{self.name}, by REINFORCE,", remedy, measured=True)

@@ -47,7 +47,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
     )  # fmt: skip
     weights = folder / WEIGHTS
     imitated = {"ppo": recipe.imitation.updates, "whole_plans": recipe.whole_plans.imitation}
-    trainer = trainer_of(meta.placer)
+    trainer = trainer_of(meta.spec)
     card: str = template.render(
         sha256=hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "",
         meta=meta,

@@ -2,6 +2,7 @@
 
     RUN/config.toml           the recipe
     RUN/command.txt           what started the run
+    RUN/placer.sha256         of the user's own file that has the placer, if one has
     RUN/metrics.jsonl         a line for each update; what loggers keep is next to it
     RUN/validation.jsonl      how the weights did, where they are chosen by validation
     RUN/trainer.safetensors   policy, Adam's moments, baselines, the best placements, counters, averaged weights
@@ -32,6 +33,7 @@ from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_links, locked, named_if_refused, write_whole
 from graphs.runtime import FIFO
+from placers.learned.lookup import file_sha256
 from placers.learned.policy_file import check_weights, save_policy
 from placers.learned.policy_meta import META, Meta
 from training.learning.ranks import ALONE, Ranks
@@ -43,6 +45,7 @@ from training.runs.model_card import model_card
 from training.runs.selection import Selection
 
 CONFIG, METRICS, VALIDATION, TRAINER = "config.toml", "metrics.jsonl", "validation.jsonl", "trainer.safetensors"
+PLACER = "placer.sha256"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,12 @@ class RunFolder:
         except (InputError, ValueError):
             return 1
 
+    @property
+    def placer_sha256(self) -> str:
+        """Of the user's own file that had the placer when the run was started; "" if it is in none."""
+        path = self.path / PLACER
+        return path.read_text().strip() if path.is_file() else ""
+
     def check_writable(self) -> None:
         """Raise InputError for what cannot be a run folder, before the work that its loss would waste."""
         path = self.path
@@ -125,6 +134,10 @@ class RunFolder:
             raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without `resume`")
         if self.recipe != recipe:
             raise InputError(f"{path} was started from another recipe than this one (see {path / CONFIG})")
+        if self.placer_sha256 != file_sha256(recipe.placer):
+            raise InputError(
+                f"{recipe.placer!r} has changed since {path} was started; restore the file, or start another run"
+            )
         if not has_state and (path / META).exists():
             raise InputError(f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing)")
         return has_state
@@ -157,6 +170,8 @@ class RunFolder:
                 (self.path / left).unlink(missing_ok=True)
             shutil.rmtree(self.order_stage.path, ignore_errors=True)
         write_whole(self.path / "command.txt", f"{command}\n")
+        if digits := file_sha256(recipe.placer):
+            write_whole(self.path / PLACER, f"{digits}\n")
         write_whole(self.path / CONFIG, recipe.to_toml())
 
     @contextmanager

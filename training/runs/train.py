@@ -8,6 +8,7 @@ from typing import Any
 
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.foundation.machine import library_versions, processor_name
@@ -15,7 +16,7 @@ from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
-from placers.learned.lookup import learned_placers, trainer_of
+from placers.learned.lookup import learned_module, learned_placers, trainer_of
 from placers.learned.policy_meta import Meta
 from training.learning.ppo import PpoTrainer
 from training.learning.ranks import Ranks, is_restarted, joined
@@ -60,8 +61,7 @@ def train(
     """
     check_loggers(loggers)
     kind = trainer_class(recipe.placer)
-    if resources.workers != 1 and not kind.shares_work:
-        raise InputError(f"placer {recipe.placer!r} learns in one process; leave out other workers")
+    _check_workers(recipe.placer, resources.workers)
     if seed < 0:
         raise InputError(f"the seed is {seed}; expected 0 or more")
     folder = RunFolder(out)
@@ -74,7 +74,7 @@ def train(
     with joined() as ranks:
         ranks.wait()  # nobody writes before all have looked
         folder = RunFolder(out, ranks)
-        extension = by_name.module("placers", recipe.placer)
+        extension = learned_module(recipe.placer)
         policy = extension.new_policy(recipe.network, seed)
         if recipe.order.updates:
             order_stage.learn("devices", policy, recipe)
@@ -105,12 +105,18 @@ def trainer_class(placer: str) -> type[Trainer]:
     declared = trainer_of(placer)
     if declared not in TRAINERS and by_name.own(placer):
         raise InputError(
-            f"placer {placer!r} in a file of its own cannot be trained: runs find its policy again by a name; make it "
-            "a package with an entry point, or a folder in placers/learned, as docs/how-to/extend.md says"
+            f"placer {placer!r} cannot be trained: its file has no TRAINER, one of {', '.join(TRAINERS)}; give it that "
+            "and `new_policy`, as docs/how-to/extend.md says"
         )
     if declared not in TRAINERS:
         raise InputError(f"placer {placer!r} cannot be trained; there are: {', '.join(learned_placers())}")
     return TRAINERS[declared]
+
+
+def _check_workers(placer: str, workers: Workers) -> None:
+    """Raise InputError for workers that cannot help: they could not import the classes of a user's file."""
+    if workers != 1 and (by_name.own(placer) or not trainer_class(placer).shares_work):
+        raise InputError(f"placer {placer!r} learns in one process; leave out other workers")
 
 
 def _run(
@@ -154,8 +160,11 @@ def _learn_order(
 def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, folder: RunFolder) -> None:
     """Save the policy after some stages. Raises KeyboardInterrupt if the last of them was stopped."""
     placing, *ordering = stages
+    is_own = by_name.own(recipe.placer) is not None
     meta = Meta(
-        placer=recipe.placer,
+        placer=placing.policy.kind,
+        file=recipe.placer if is_own else "",
+        file_sha256=folder.placer_sha256,
         network=recipe.network,
         seed=placing.seed,
         simulations=sum(stage.simulations for stage in stages),
