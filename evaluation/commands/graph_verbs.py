@@ -248,7 +248,7 @@ def place(
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))
-    placed = placed.with_commands(graph, cluster, out)
+    placed = placed.with_commands(graph, cluster, out, options["batch"])
     return placed.with_robustness() if robust else placed
 
 

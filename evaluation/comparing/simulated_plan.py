@@ -126,11 +126,13 @@ class SimulatedPlan(Shown):
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
         return replace(self, robustness=robustness(self.problem, self.plan, seed=self.result.seed))
 
-    def with_commands(self, graph: object, cluster: object, path: Path | str | None) -> SimulatedPlan:
+    def with_commands(
+        self, graph: object, cluster: object, path: Path | str | None, batch: int | None
+    ) -> SimulatedPlan:
         """The same, with the lines that run it, if the graph is said in words: a spec or a file."""
         if not isinstance(graph, str | Path) or not isinstance(cluster, str | Path):
             return self
-        return replace(self, to_run=commands_to_run(self.problem, self.plan, str(graph), str(cluster), path))
+        return replace(self, to_run=commands_to_run(self.problem, self.plan, str(graph), str(cluster), path, batch))
 
     def against(self, other: SimulatedPlan, name: str) -> SimulatedPlan:
         """The same, with a note on what a step takes by another plan, run likewise, and as that was made for."""

@@ -9,17 +9,22 @@ from graphs.formats.graph_files import is_graph_file
 from graphs.problem import Problem
 
 
-def commands_to_run(problem: Problem, plan: Plan, graph: str, cluster: str, path: Path | str | None) -> tuple[str, ...]:
+def commands_to_run(
+    problem: Problem, plan: Plan, graph: str, cluster: str, path: Path | str | None, batch: int | None = None
+) -> tuple[str, ...]:
     """What to type for a plan of a graph and a cluster, each as `place` was given it, and written to a path.
 
-    Without a path the first line is the flag that writes one. A plan that leaves all on one device needs nothing.
+    `batch` is the number of samples that was given, if one was. Without a path the first line is the flag that writes
+    one. A plan that leaves all on one device needs nothing.
     """
     used = {device for of_op in plan.devices for device in of_op}
     if len(used) == 1 and plan.is_placement:
         device = problem.cluster.devices[used.pop()].name
-        return (f"All of it runs on {device}: train there as ever.",)
+        return (f"All of it runs on {device}: {'train' if problem.graph.is_training else 'run it'} there as ever.",)
     file = str(path or f"{problem.graph.name.partition(':')[0]}.plan.json")
     on = f" --cluster {shlex.quote(cluster)}" if cluster else ""
+    on += f" --batch {batch}" if batch is not None else ""
+    on += "" if problem.graph.is_training else " --no-training"
     given = f"{shlex.quote(graph)} {shlex.quote(file)}{on}"
     lines: list[str] = [] if path is not None else [f"placelab place ... --out {shlex.quote(file)}  # writes the plan"]
     if is_graph_file(graph):

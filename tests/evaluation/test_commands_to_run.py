@@ -56,3 +56,10 @@ def test_run_is_offered_for_the_kinds_of_plans_that_it_runs() -> None:
 def test_the_lines_name_what_was_given(placer: str, lines: list[str]) -> None:
     placed = placelab.place("rnnlm:layers=1,steps=2", cluster="p100x2", placer=placer)
     assert list(placed.to_run) == lines
+
+
+def test_a_forward_pass_and_another_batch_are_said_again() -> None:
+    graph = "rnnlm:layers=2,steps=2"
+    placed = placelab.place(graph, cluster="p100x2", placer="human_expert", training=False, batch=4)
+    given = f"{graph} rnnlm.plan.json --cluster p100x2 --batch 4 --no-training"
+    assert placed.to_run[-1] == f"placelab export {given} --to device_map"
