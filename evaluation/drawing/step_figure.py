@@ -196,10 +196,11 @@ class _StepFigure:
 
     def _picked(self) -> None:
         """A frame around each box that is in the source of this name; none to begin with."""
-        source = ColumnDataSource({"start": [], "finish": [], "y": [], "height": []}, name=PICKED)
+        columns = ("start", "finish", "y", "height", "width")
+        source = ColumnDataSource({name: [] for name in columns}, name=PICKED)
         self.figure.hbar(
-            y="y", left="start", right="finish", height="height", source=source, fill_color=INK, fill_alpha=0.15,
-            line_color=INK, line_width=2.5,
+            y="y", left="start", right="finish", height="height", source=source, fill_color=INK, fill_alpha=0.12,
+            line_color=INK, line_width="width",
         )  # fmt: skip
 
     def _labels(self) -> None:

@@ -23,14 +23,14 @@ BUDGET = 300  # simulations that a placer may take, unless the reader says anoth
 
 def explorer_page(answers: StepAnswers, step: TriedStep) -> str:
     """The page of a step as HTML, which asks the server it comes from, and nobody else, for others."""
-    problem, answer = answers.problem, answers.of(step)
-    known = {"modules": answers.modules, "step": {key: value for key, value in answer.items() if key != "chart"}}
+    problem = answers.problem
+    known = {"modules": answers.modules, "step": answers.of(step)}
     return page(
         FOLDER / "explorer.html.j2",
         name=problem.name, graph=breakable(problem.graph.name), cluster=breakable(problem.cluster.name),
         facts=f"{len(problem.graph):,} ops, {len(problem.cluster)} devices",
         placers=placers(), runtimes=list(RUNTIMES), formats=get_args(ExportFormat), budget=BUDGET,
-        chart=Markup(answer["chart"]), graph_chart=Markup(answers.graph(step)),
+        graph_chart=Markup(answers.graph(step)),
         style=Markup(_code("explorer.css")), script=Markup(_code("explorer.js")), known=_in_script(known),
     )  # fmt: skip
 

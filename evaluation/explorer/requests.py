@@ -2,6 +2,7 @@
 
     GET  /                                  the page
     GET  /steps/3                           what it shows of a step
+    GET  /steps/3/chart                     its timeline, as HTML
     GET  /steps/3/op?name=layers.0/mm       what is said of an op
     GET  /steps/3/plan                      the plan file
     GET  /steps/3/export?to=vllm            {name, content in base64, sentences}
@@ -80,6 +81,8 @@ class Requests:
         step, what = self._step(path)
         if what is None:
             return Answer.of(self.answers.of(step))
+        if what == "chart":
+            return Answer(self.answers.chart(step).encode(), "text/html; charset=utf-8")
         if what == "op":
             return Answer.of(op_answer(step.placed, _one(asked, "name")))
         if what == "plan":
@@ -87,6 +90,11 @@ class Requests:
         if what == "export":
             return self._exported(step, _one(asked, "to"))
         raise InputError(f"there is no page {path!r}")
+
+    def prepare(self) -> None:
+        """Make what is asked for first, so that the first look need not wait for it."""
+        self.page()
+        self.answers.chart(self.tried.last)
 
     def page(self) -> bytes:
         """The page of the newest step, made once for each."""

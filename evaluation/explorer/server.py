@@ -71,7 +71,7 @@ class ExplorerServer(ThreadingHTTPServer):
 
 def serve(server: ExplorerServer, *, browser: bool) -> None:
     """Answer until Ctrl-C. With `browser` the page is opened in one, where there is a screen."""
-    server.requests.page()  # so that the first look need not wait for it
+    server.requests.prepare()
     print(f"placelab: the page is at {server.address} until Ctrl-C", file=sys.stderr, flush=True)
     has_screen = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     if browser and has_screen:

@@ -29,6 +29,7 @@ class StepAnswers:
     def __init__(self, tried: TriedSteps, problem: Problem) -> None:
         self.tried, self.problem = tried, problem
         self.homes = ModuleHomes.of(problem.graph)
+        self._chart = (0, "")  # number of a step, and its chart
 
     @cached_property
     def modules(self) -> dict[str, Any]:
@@ -43,8 +44,14 @@ class StepAnswers:
         graph = self.problem.graph
         return graph_chart(graph, modules_of(graph), self._labels(step.placed), named=self.modules["devices"])
 
+    def chart(self, step: TriedStep) -> str:
+        """The chart of a step, as reports have it; that of a step that was just asked for is kept."""
+        if self._chart[0] != step.number:
+            self._chart = (step.number, step_chart({"": step.placed.timeline}))
+        return self._chart[1]
+
     def of(self, step: TriedStep) -> dict[str, Any]:
-        """All that the page shows of a step."""
+        """All that the page shows of a step, but for its chart, which takes longer to draw."""
         placed, timeline = step.placed, step.placed.timeline
         summary = StepSummary.of(timeline)
         device, categories, palette = coloured(self._labels(placed), self.modules["devices"])
@@ -60,7 +67,6 @@ class StepAnswers:
             "notes": list(placed.result.notes) + ([f"It does not fit: {timeline.overflow()}."] * (not timeline.fits)),
             "tiles": str(sheets_html(tiles=step_tiles(summary))),
             "sheets": str(sheets_html(*step_sheets(summary))),
-            "chart": step_chart({"": timeline}),
             "devices": self._devices(timeline),
             "homes": self.homes.devices(placed),
             "busy": self.homes.seconds(timeline),

@@ -17,6 +17,7 @@ from envs.gym.make_env import ENVIRONMENTS
 from envs.gym.observations import FEATURES
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import load_placer
+from evaluation.explorer.server import ExplorerServer
 from graphs.files.load import load_cluster, load_graph
 from placelab.verbs import VERBS
 from tests.front_door import command_line_page
@@ -136,6 +137,21 @@ def run_all(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         with pytest.raises(SystemExit) as stop:
             placelab.main()
         assert stop.value.code == 0, capsys.readouterr().err
+
+
+def test_a_plan_is_opened_as_the_page_says(
+    reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ExplorerServer, "serve_forever", stopped)
+    monkeypatch.setattr("webbrowser.open", lambda _: True)
+    run_all(DOCS / "how-to/explore.md", monkeypatch, capsys)
+    said = capsys.readouterr()
+    assert "placelab: the page is at http://127.0.0.1:" in said.err
+    assert said.out.startswith("This plan takes")
+    assert not any(reader.iterdir())
 
 
 def test_a_step_is_seen_in_all_the_ways_that_the_page_names(

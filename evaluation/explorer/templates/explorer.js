@@ -17,7 +17,7 @@
     return element;
   }
 
-  async function ask(path, body) {
+  async function asked(path, body) {
     const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     let response;
     try {
@@ -25,24 +25,25 @@
     } catch {
       throw new Error("The server does not answer: placelab open has ended.");
     }
-    const answer = await response.json();
-    if (!response.ok) throw new Error(answer.error);
-    return answer;
+    if (!response.ok) throw new Error((await response.json()).error);
+    return response;
   }
+
+  const ask = async (path, body) => (await asked(path, body)).json();
 
   function say(sentences, isBad = false) {
     at("message").className = isBad ? "bad" : "";
     at("message").replaceChildren(...sentences.map((sentence) => make("p", {}, sentence)));
   }
 
-  async function change(doing, asked) { // what takes a while, one at a time
+  async function change(doing, work) { // what takes a while, one at a time
     if (waiting) return;
     waiting = true;
     const begin = performance.now();
     const every = setInterval(() => say([`${doing} … ${((performance.now() - begin) / 1000).toFixed(0)} s`]), 1000);
     for (const each of document.querySelectorAll("button, #modules select, #op select")) each.disabled = true;
     try {
-      await asked();
+      await work();
     } catch (error) {
       clearInterval(every);
       say([error.message], true);
@@ -58,8 +59,8 @@
 
   function show(answer) {
     step = answer;
-    const { tried, notes, chart, colours } = answer;
-    if (chart) draw(chart);
+    const { tried, notes, colours } = answer;
+    draw(step.number);
     at("said").textContent = answer.said;
     at("change").textContent = answer.change;
     at("change").className = /longer/.test(answer.change) ? "longer" : /shorter/.test(answer.change) ? "shorter" : "";
@@ -94,14 +95,25 @@
 
   // The timeline
 
-  function draw(chart) {
+  async function draw(number) { // numbers are there before the chart is
     const place = at("timeline");
+    place.ariaBusy = "true";
+    const chart = await (await asked(`/steps/${number}/chart`)).text();
+    if (number !== step.number) return; // another one is asked for meanwhile
     place.style.minHeight = `${place.offsetHeight}px`;
     const { start, end, bounds } = timeline?.x_range ?? {};
     enlarged = timeline && end - start < 0.999 * bounds[1] ? { start, end, unit: unit() } : null;
-    place.innerHTML = chart;
+    forget(timeline);
     timeline = null;
+    place.innerHTML = chart;
     place.querySelector(".chart").dispatchEvent(new CustomEvent("draw", { bubbles: true }));
+  }
+
+  function forget(chart) { // which Bokeh would keep
+    if (!chart) return;
+    const drawn = chart.document;
+    Bokeh.index.get(chart)?.remove();
+    Bokeh.documents.splice(Bokeh.documents.indexOf(drawn), 1);
   }
 
   const unit = () => timeline.below[0].axis_label;
@@ -112,6 +124,7 @@
     if (!at("timeline").contains(target)) return;
     timeline = model;
     at("timeline").style.minHeight = "";
+    at("timeline").ariaBusy = "false";
     if (enlarged?.unit === unit()) timeline.x_range.setv({ start: enlarged.start, end: enlarged.end });
     timeline.on_event("tap", ({ x, y }) => {
       const { data, tags: [words] } = source("boxes");
@@ -126,8 +139,8 @@
 
   function frame(each) { // the op and what it waited for, one after another
     if (!timeline) return;
-    const { data, tags: [words] } = source("boxes"), picked = { start: [], finish: [], y: [], height: [] };
-    for (const { device, start, finish } of [each, ...each.chain]) {
+    const { data, tags: [words] } = source("boxes"), picked = { start: [], finish: [], y: [], height: [], width: [] };
+    for (const { name, device, start, finish } of [each, ...each.chain]) {
       const lane = words.lanes.indexOf(device), middle = (scale() * (start + finish)) / 2;
       const row = data.lane.findIndex((of, box) => of === lane && data.start[box] <= middle && middle <= data.finish[box]);
       if (row < 0) continue;
@@ -135,6 +148,7 @@
       picked.finish.push(scale() * finish);
       picked.y.push(data.y[row]);
       picked.height.push(data.height[row]);
+      picked.width.push(name === each.name ? 3 : 1);
     }
     source("picked").data = picked;
   }
@@ -307,6 +321,6 @@
   at("modules").firstElementChild.append(branch(0));
   toggle(0, true);
   show(first);
-  const asked = new URLSearchParams(location.hash.slice(1)).get("op"); // as in #op=layers.0/mm
-  if (asked) explain(asked);
+  const linked = new URLSearchParams(location.hash.slice(1)).get("op"); // as in #op=layers.0/mm
+  if (linked) explain(linked);
 })();
