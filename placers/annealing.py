@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.objectives.replacement import running_of
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
@@ -28,13 +29,23 @@ from placers.search.own_move import OwnMove
 from placers.search.search import SearchPlacer
 from placers.search.starts import SIMULATION, Starts, starts
 
-TEMPERATURES = 50  # at least, where seconds are the limit: they are looked at between two calls of compiled code
+TEMPERATURES = 50  # of a round, where seconds are the limit: they are looked at between two calls of compiled code
+CALL_SECONDS = 0.001  # of such a call, at least: less would go to calling
 REORDER = 0.9  # the share of the last changes that are of the order
+ROUNDS = 16  # at most
+LEAST_ROUNDS = 3  # or one: of two, none would begin anywhere else
+OF_UNIT = 40  # simulations of a round for each unit, at least
+MOST_UNITS = 128  # of a problem of several rounds; they were measured on up to 90
 
 
 @dataclass(frozen=True)
 class Annealing(SearchPlacer):
-    """Many small changes, kept if they help, or by chance at high temperatures."""
+    """Many small changes, kept if they help, or by chance at high temperatures.
+
+    Where there are many simulations for each of few units it cools down several times: from the best start, from random
+    placements, and at last from the best of all. Only the first of these rounds moves groups of units: those bring all
+    to one device, where that is a local optimum.
+    """
 
     hot: float = 0.002
     """First temperature: the relative slowdown that is accepted with probability 1/e."""
@@ -84,9 +95,9 @@ build = Annealing
 
 
 class AnnealingSearch(LocalSearch):
-    """A local search that cools down."""
+    """A local search that cools down, once or in several rounds."""
 
-    saved: tuple[str, ...] = ("current", "priorities", "energy")
+    saved: tuple[str, ...] = ("current", "priorities", "energy", "round")
 
     def __init__(self, levels: Levels, settings: Annealing, seed: int, budget: int, given: Starts) -> None:
         """Simulates the starts, and begins at the best of them."""
@@ -101,15 +112,46 @@ class AnnealingSearch(LocalSearch):
         generator, move = np.random.default_rng(seed), settings.own_move
         own = None if move is None else move.proposals(levels[0], generator)
         super().__init__(levels[0], generator, evaluations, levels[1:], own)
-        self._at_once = budget
+        self._begun, self._left = evaluations.simulations, max(budget - evaluations.simulations, 1)
+        self._rounds = rounds_of(levels[0], self._left) if settings.seconds == math.inf else 1
+        self._at_once = self._left
         if settings.seconds < math.inf:
             self._at_once = max(int(settings.seconds / TEMPERATURES / SIMULATION.seconds(levels[0])), 1)
+        self._since = math.nan  # the share of the seconds that was over before its first step
+        self.round = 0
 
     def step(self, elapsed: float, left: int) -> None:
-        """Try changes at the temperature of the moment."""
-        budget = self.evaluations.simulations + left
-        settings = self._settings
-        reorder = REORDER if settings.order else 0.0
-        self.take_steps(
-            CoolingSchedule(settings.hot, settings.cold, budget, elapsed, reorder=reorder), min(left, self._at_once)
-        )
+        """Try changes at the temperature of the moment, or begin the next round."""
+        settings, done = self._settings, self.evaluations.simulations - self._begun
+        self._since = elapsed if math.isnan(self._since) else self._since
+        over = (elapsed - self._since) / (1 - self._since)  # of the time since then
+        if over > 0 and self.round == 0:  # as many rounds as there will be simulations for, at this speed
+            in_time = min(self._left, int(done / over))
+            self._rounds = rounds_of(self._problem, in_time)
+            a_call = max(1 / (TEMPERATURES * self._rounds), CALL_SECONDS / settings.seconds)
+            self._at_once = max(int(in_time * a_call), 1)
+        length = self._left // self._rounds
+        number = max(done // length, int(over * self._rounds), self.round)
+        number, is_last = min(number, self._rounds - 1), number >= self._rounds - 1
+        if number > 0:
+            self.move_single_units()
+        if number > self.round:
+            self.round = number
+            if not is_last:
+                self.begin_again(self.evaluations.rule if self.has_order else self.priorities)
+                return
+            self.begin_at_best()
+        begun = self._begun + number * length
+        most = left if is_last else min(left, begun + length - self.evaluations.simulations)
+        schedule = CoolingSchedule(
+            settings.hot, settings.cold, length, max(over * self._rounds - number, 0.0), begun=begun,
+            reorder=REORDER if settings.order else 0.0,
+        )  # fmt: skip
+        self.take_steps(schedule, min(most, self._at_once))
+
+
+def rounds_of(problem: Problem, simulations: int) -> int:
+    """How many times a search of so many simulations cools down: once where a model runs already, or units are many."""
+    rounds = min(simulations // (OF_UNIT * max(len(problem.units), 1)), ROUNDS)
+    is_one = rounds < LEAST_ROUNDS or len(problem.units) > MOST_UNITS or running_of(problem) is not None
+    return 1 if is_one else rounds

@@ -67,12 +67,11 @@ class HillClimbingSearch(LocalSearch):
 
     def step(self, elapsed: float, left: int) -> None:  # noqa: ARG002 - it has no temperature
         """Try changes, or start again."""
-        begins = not np.isfinite(self.energy)
-        if not begins and self.in_vain < self._patience:
+        if not np.isfinite(self.energy):
+            starts = self._starts[:left]
+            energies = self.evaluations.energies(starts)
+            self.current, self.energy, self.in_vain = starts[energies.argmin()], float(energies.min()), 0
+        elif self.in_vain < self._patience:
             self.take_steps(self._schedule, left)
-            return
-        if not begins:
-            self._starts, self.priorities = random_placements(self._problem, self.generator, 1), self._rule
-        starts = self._starts[:left]
-        energies = self.evaluations.energies(starts)
-        self.current, self.energy, self.in_vain = starts[energies.argmin()], float(energies.min()), 0
+        else:
+            self.begin_again(self._rule)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from placers.contract.time_limit import Seconds
     from training.runs.seeds import Trained
 
+BUDGET = 16  # simulations of each placer on each problem, where nothing else is said
+
 
 @checked
 def list_names(what: Kind = "all") -> Listing:
@@ -80,7 +82,7 @@ def compare(
     suite: str = "",
     clusters: Sequence[ClusterLike] = (),
     placers: Sequence[PlacerLike] = (),
-    budget: int = 16,
+    budget: int | None = None,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Compare placers on every graph and cluster, at the same number of simulations or seconds of the processor.
@@ -91,7 +93,7 @@ def compare(
         clusters: cluster files, or presets such as `p100:devices=4`; without any, as `place` without one.
         placers: placers' specs, such as `default`, or run folders of trained ones, with commas between them and
             `+finetuned` after them to fine-tune; without any, all that need no training.
-        budget: how many placements each placer may simulate on each problem.
+        budget: how many placements each placer may simulate on each problem; 16 unless `seconds` are given.
         seconds: of the processor, after which searches stop, and policies draw no more samples, on each problem, in
             place of the budget; placers that cannot stop take as long as they take, which the table shows.
         groups: tie the ops into this many groups, as `place` takes it.
@@ -119,6 +121,7 @@ def compare(
     from evaluation.comparing.compare import check_settings
     from evaluation.comparing.compare import compare as run
 
+    limit = _limit(budget, options["seconds"])
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or a `suite`, and not both")
     if suite and clusters:
@@ -129,16 +132,20 @@ def compare(
     asked = asked_problems(graphs, clusters, suite=suite, objective=options["objective"], **of_problem(options))
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(
-        chosen, asked(divides_batch(chosen)), budget=_limit(budget, options["seconds"]), seeds=seeds, workers=workers,
+        chosen, asked(divides_batch(chosen)), budget=limit, seeds=seeds, workers=workers,
         robust=options["robust"], journal=journal, plans=plans,
     )  # fmt: skip
 
 
-def _limit(budget: int, seconds: float | None) -> int | Seconds:
-    """What placers may use: simulations, or seconds if these are given."""
+def _limit(budget: int | None, seconds: float | None) -> int | Seconds:
+    """What placers may use: simulations, or seconds if these are given. Raises InputError for both."""
     from placers.contract.time_limit import Seconds
 
-    return budget if seconds is None else Seconds(seconds)
+    if seconds is None:
+        return BUDGET if budget is None else budget
+    if budget is not None:
+        raise InputError(f"give a budget ({budget}) or seconds ({seconds:g}), and not both; or a placer's own seconds")
+    return Seconds(seconds)
 
 
 @switched(CACHE)
@@ -208,7 +215,7 @@ def evaluate(
     *,
     suite: str = "",
     placers: Sequence[PlacerLike] = (),
-    budget: int = 16,
+    budget: int | None = None,
     seconds: float | None = None,
     seeds: int = 3,
     workers: int = 1,
@@ -225,7 +232,7 @@ def evaluate(
         suite: the problems of a suite, or of several with commas, such as `heldout`, `newfamilies` or `clusters`;
             without it, the test split of the policy's recipe.
         placers: the rivals, as `compare` takes them; without any, all that need no training.
-        budget: how many placements each placer may simulate on each problem.
+        budget: how many placements each placer may simulate on each problem; 16 unless `seconds` are given.
         seconds: of the processor, in place of the budget, as `compare` takes it.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among; several need the extra `cluster`.

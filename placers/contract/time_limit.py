@@ -1,5 +1,6 @@
 """A limit of processor seconds, for placers that can stop themselves: searches, and policies that draw samples."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -16,9 +17,9 @@ class Seconds:
     value: float
 
     def __post_init__(self) -> None:
-        """Raises InputError for what is no time."""
-        if not self.value > 0:
-            raise InputError(f"seconds is {self.value}; expected a number > 0")
+        """Raises InputError for what is no time, and for a time that never ends."""
+        if not 0 < self.value < math.inf:
+            raise InputError(f"seconds is {self.value}; expected a finite number > 0, or a budget in place of it")
 
     def given(self, placer: Placer) -> tuple[Placer, int]:
         """A placer and its budget: with this limit and all the simulations that it has time for, if it can stop.

@@ -20,10 +20,10 @@ from graphs.runtime import PROGRAM
 from placers.search.evaluations import Evaluations
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import CoolingSchedule
-from placers.search.moves import random_placements
 
 MOST = 4096  # simulations
-SHARE = 0.25  # of a search's simulations, and of its seconds, that look for a first plan that fits
+SHARE = 0.75  # of a search's simulations that look for a first plan that fits
+SECONDS_SHARE = 0.5  # of its seconds: its starts have had theirs
 PATIENCE = 200  # changes in vain after which it begins elsewhere, at most
 OF_UNIT = 8  # the same, times units
 REORDER = 0.2  # the share of changes that are of the order
@@ -47,14 +47,12 @@ def first_fit(
     search = LocalSearch(problem, np.random.default_rng(seed), evaluations)
     patience = min(PATIENCE, OF_UNIT * len(problem.units))
     schedule = CoolingSchedule(patience=patience, reorder=REORDER if reorder else 0.0)
-    rule = search.priorities
+    order = search.priorities
     while not evaluations.curve and evaluations.simulations < simulations and time.process_time() < until:
         if search.in_vain < patience:
             search.take_steps(schedule, simulations - evaluations.simulations)
-            continue
-        search.current, search.priorities = random_placements(problem, search.generator, 1)[0], rule
-        order = rule[None] if search.has_order else None
-        search.energy, search.in_vain = float(evaluations.energies(search.current[None], order)[0]), 0
+        else:
+            search.begin_again(order)
     return evaluations
 
 
@@ -68,6 +66,8 @@ def begin_where_it_fits(
     simulations = min(int(SHARE * (budget - evaluations.simulations)) - 1, MOST)
     if evaluations.curve or evaluations.simulations == 0 or simulations < 1:
         return
-    found = first_fit(problem, evaluations.best, simulations, seed=seed, seconds=SHARE * seconds, reorder=reorder)
+    found = first_fit(
+        problem, evaluations.best, simulations, seed=seed, seconds=SECONDS_SHARE * seconds, reorder=reorder
+    )
     evaluations.simulations += found.simulations
     evaluations.energies(found.best[None], None if found.order is None else found.order[None])

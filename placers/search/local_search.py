@@ -12,7 +12,7 @@ from placers.search.evaluations import Evaluations
 from placers.search.idling import BusyTimes
 from placers.search.known import Known
 from placers.search.metropolis import CoolingSchedule, StepTables, Walk, progress, take_steps, temperature
-from placers.search.moves import Moves, Proposals
+from placers.search.moves import Moves, Proposals, random_placements
 from placers.search.order_moves import OrderTables
 
 OPS_PER_CALL = 50_000  # that are simulated in one call of compiled code: some milliseconds, for limits of time
@@ -37,6 +37,7 @@ class LocalSearch:
         self.generator, self.evaluations = generator, evaluations
         moves = Moves(problem, generator, coarser)
         self._proposals: Proposals = own or moves
+        self._moves_groups = own is None and len(coarser) > 0
         self._steps = max(OPS_PER_CALL // max(len(problem.graph), 1), 1)
         self.has_order = len(evaluations.rule) > 0
         first = evaluations.priorities if self.has_order else np.zeros(len(problem.graph))
@@ -90,6 +91,25 @@ class LocalSearch:
     @in_vain.setter
     def in_vain(self, count: int) -> None:
         self._walk.state["in_vain"] = count
+
+    def move_single_units(self) -> None:
+        """From now on move no groups of units any more."""
+        if self._moves_groups:
+            self._proposals = moves = Moves(self._problem, self.generator)
+            self._tables, self._moves_groups = self._tables._replace(moves=moves.tables), False
+
+    def begin_at_best(self) -> None:
+        """Go on from the best plan so far."""
+        self.current, self.energy = self.evaluations.best, self.evaluations.incumbent.value
+        if self.has_order:
+            self.priorities = self.evaluations.priorities
+
+    def begin_again(self, priorities: Floats) -> None:
+        """Go on from a random placement under priorities, (ops,): one simulation."""
+        placements = random_placements(self._problem, self.generator, 1)
+        energies = self.evaluations.energies(placements, priorities[None] if self.has_order else None)
+        self.current, self.priorities = placements[0], priorities
+        self.energy, self.in_vain = float(energies[0]), 0
 
     def take_steps(self, schedule: CoolingSchedule, left: int) -> None:
         """Take some steps, for a fraction of a second and at most `left` simulations."""

@@ -44,10 +44,11 @@ class CoolingSchedule(NamedTuple):
 
     hot: float = 0.0  # first temperature; 0 if a change is kept only where it is no worse
     cold: float = 0.0  # last temperature
-    budget: int = 1  # simulations at which the search ends
+    budget: int = 1  # simulations from its first to its last
     elapsed: float = 0.0  # the share of its seconds that is over
     patience: int = 2**62  # simulations in vain after which it stops
     reorder: float = 0.0  # the share of the last steps that change the order
+    begun: int = 0  # simulations of the search before its first
 
 
 class StepTables(NamedTuple):
@@ -85,8 +86,8 @@ class Walk(NamedTuple):
 
 @inlined
 def progress(schedule: CoolingSchedule, simulations: int) -> float:
-    """What is over of a search, from 0 to 1: of its simulations or of its time, whichever is more."""
-    return min(max(simulations / schedule.budget, schedule.elapsed), 1.0)
+    """What is over of a schedule, from 0 to 1: of its simulations or of its time, whichever is more."""
+    return min(max((simulations - schedule.begun) / schedule.budget, schedule.elapsed), 1.0)
 
 
 @inlined

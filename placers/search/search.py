@@ -76,7 +76,10 @@ class SearchPlacer(Named, ABC):
             search = self.begin(problem, seed, budget)
             if path is not None and path.exists():
                 _load(search, path, label)
-            evaluations = search.evaluations
+            evaluations, notes = search.evaluations, search.notes
+            prepared = time.process_time() - started
+            if budget > 0 and prepared >= self.seconds:
+                notes = (*notes, f"of {self.seconds:g} s none was left to search: preparing took {prepared:.2g} s")
             while evaluations.simulations < budget and not interrupts.requested:
                 elapsed = time.process_time() - started
                 if elapsed >= self.seconds:
@@ -92,7 +95,7 @@ class SearchPlacer(Named, ABC):
             )
         return PlacerResult.of_units(
             problem, evaluations.best, self.name, seed,
-            simulations=evaluations.simulations, curve=evaluations.curve, notes=search.notes, order=evaluations.order,
+            simulations=evaluations.simulations, curve=evaluations.curve, notes=notes, order=evaluations.order,
         )  # fmt: skip
 
 

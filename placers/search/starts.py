@@ -1,7 +1,8 @@
 """Starts: the placements that a search begins with, each by a placer that takes a few seconds at most.
 
 They are in the order of what they gain per second, and a search takes those that it has the time for. That time is a
-share of what its simulations take, both estimated from the sizes of the problem: no clock decides what is found.
+share of what its simulations take, both estimated from the sizes of the problem: no clock decides what is found. Where
+seconds are the limit of a search, it is a share of these, and the clock is looked at before each.
 A problem of many units has them at two of its levels, for each of the two is often much the better one. List
 schedulers are asked for the problem's own units first, as whoever runs them alone asks them; the others for a quarter
 of hundreds of op groups, but the best of them, METIS, for these as well. Then each is asked at the other of its levels.
@@ -10,6 +11,7 @@ KaHIP is an optional package; without it, a note of the result says that this st
 """
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
+from placers.contract.time_limit import Stoppable
 from placers.search.levels import Levels, at_finest
 from placers.search.running_starts import running_starts
 
@@ -69,7 +72,8 @@ STARTS = (
 ALWAYS = ("single_device", "heft", "human_expert")  # what anyone would try: it takes little, and wins now and then
 SIMULATION = PowerLaw(1.4e-08, 1.08, 0.06, 0.05)
 
-TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
+TIME_SHARE = 0.5  # of the time of a search's simulations that its starts may take
+SECONDS_SHARE = 0.2  # of its limit of seconds
 LEAST_TIME = 1000  # simulations; starts may always take as long as these
 LEAST_SECONDS = 0.1  # and as long as this: a thousand simulations of thirty ops take less than HEFT does
 OWN_SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
@@ -99,17 +103,21 @@ def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None
     """Placements for a search with a budget of simulations and a limit of seconds: at most as many, but always one.
 
     That of a learned placer comes first: the best of some samples, or its greedy placement where the budget is too
-    small for a choice. Then come those of the cheap placers for which there is time; no note says which these are.
+    small for a choice; of limited seconds it has its share. Then come those of the cheap placers for which there is
+    time; no note says which these are.
     Where a running model is placed anew, `placers.search.running_starts` come before all of them.
     """
+    until = time.process_time() + SECONDS_SHARE * seconds
     if seconds < math.inf:
+        learned = learned.within(SECONDS_SHARE * seconds) if isinstance(learned, Stoppable) else learned
         budget = min(budget, max(int(seconds / SIMULATION.seconds(levels[0])), 1))
     samples = min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)  # 8 for a budget of 16, and at most 16
 
     def asked() -> Iterator[Asked]:
         if learned is not None:
             yield Asked(learned, samples, start_levels(levels)[0])
-        for placer, level in affordable(levels, budget, seconds):  # not before one is asked for: they import much
+        cheap = affordable(levels, budget) if math.isinf(until) else in_time(levels, until)
+        for placer, level in cheap:  # not before one is asked for: they import much
             yield Asked(placer, own_simulations(budget), level)
 
     return starts_of(asked(), levels, budget, seed, tuple(running_starts(levels[0])))
@@ -156,7 +164,20 @@ def start_levels(levels: Levels) -> tuple[int, int]:
     return finest, min(finest + 1, len(levels) - 1)
 
 
-def affordable(levels: Levels, budget: int, seconds: float) -> list[tuple[Placer, int]]:
+def in_time(levels: Levels, until: float) -> Iterator[tuple[Placer, int]]:
+    """Of the cheap placers, in their order, those that are to be done when the process has taken so many seconds.
+
+    What they take is estimated, and longer by as much as those before took longer than that.
+    """
+    spent = estimated = 0.0
+    for start, placer, level in _in_turn(levels):
+        needed, now = start.estimate.seconds(levels[level]), time.process_time()
+        if now + needed * (max(spent / estimated, 1.0) if estimated else 1.0) <= until:
+            yield placer, level
+            spent, estimated = spent + time.process_time() - now, estimated + needed
+
+
+def affordable(levels: Levels, budget: int, seconds: float = math.inf) -> list[tuple[Placer, int]]:
     """Of the cheap placers, in their order, the first, `ALWAYS` and those for which there is time, each with its level.
 
     `ALWAYS` is at the level that comes first for each; another level is only asked where there is time.

@@ -1,9 +1,13 @@
 """The study of regimes: equal seconds, which rival is best, and what holds; a whole one of tiny problems."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from envs.simulation.simulator import Simulator, simulate
 from evaluation.records.journal import records
 from evaluation.records.record import Record
 from evaluation.studies.frame import Frame
@@ -14,8 +18,11 @@ from evaluation.studies.regimes.equal_seconds import GREEDY, SAMPLES, ComparedPl
 from evaluation.studies.regimes.findings import BEST_CHEAP, BEST_KNOWN, AtLimit, found_of
 from evaluation.studies.regimes.rows import HUNDRED, KINDS, ROWS, TEN_SECONDS, THOUSAND, Row, row_problems
 from graphs.foundation.errors import InputError
+from graphs.problem import Problem
 from placers import default
+from placers.annealing import Annealing
 from tests.evaluation.some_records import record
+from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release
 from training.problems.random.settings import World
 from training.recipe import load_recipe
@@ -138,3 +145,23 @@ def test_what_makes_no_sense_is_refused_before_anything_is_done(tmp_path: Path) 
     ):
         with pytest.raises(InputError, match=message):
             Regimes(out=tmp_path / "out", **options).write()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_memory_is_little_above_that_of_the_best_of_all_placements(seed: int) -> None:
+    problem = Problem(random_graph(7, seed=seed), toy_cluster(2), "sgd")
+    every = np.array(list(itertools.product(range(2), repeat=len(problem.units))))
+    least = Simulator(problem).run_batch(every).peak_bytes.max(axis=1).min()
+    found = rows.least_memory(problem)
+    assert found <= least / max(rows.CUTS) * (1 + 1e-9)
+    limited = replace(problem, cluster=problem.cluster.with_each_device(memory_bytes=found))
+    assert simulate(limited, Annealing().place(limited, budget=2000).plan).fits
+
+
+def test_a_row_of_tight_memory_has_problems_with_little_more_than_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {**ROWS, "tight": Row("tight", World(units=(8, 12), devices=(2, 2)), memory=1.05)}
+    monkeypatch.setattr(rows, "ROWS", tiny)
+    for make in row_problems("tight", 3).values():
+        problem = make()
+        (memory,) = set(problem.cluster.memory_bytes.tolist())
+        assert memory == pytest.approx(1.05 * rows.least_memory(problem), rel=0.03)

@@ -1,15 +1,20 @@
 """Annealing finds optima of small problems, repairs, never loses to its starts, and keeps its budget."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from envs.objectives.replacement import replacing
+from envs.replacement.running import Running
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.annealing import Annealing
+from placers.annealing import MOST_UNITS, OF_UNIT, ROUNDS, Annealing, rounds_of
+from placers.search import local_search
+from placers.search import search as search_file
 from placers.search.evaluations import energies
 from placers.search.levels import levels_of
 from placers.search.moves import Moves
@@ -99,3 +104,49 @@ def test_moves_change_a_copy_and_reach_every_placement() -> None:
 def test_wrong_temperatures_are_refused() -> None:
     with pytest.raises(InputError, match="0 < cold <= hot"):
         Annealing(hot=0.1, cold=0.2)
+
+
+ROUNDS_OF = Problem(random_graph(12, seed=3), toy_cluster(2, memory=1e9))
+
+
+@pytest.mark.parametrize(
+    ("units", "simulations", "rounds"),
+    [(12, 2 * 12 * OF_UNIT, 1), (12, 3 * 12 * OF_UNIT, 3), (12, 10**9, ROUNDS), (MOST_UNITS + 1, 10**9, 1)],
+)
+def test_it_cools_down_again_where_there_are_many_simulations_for_each_of_few_units(
+    units: int, simulations: int, rounds: int
+) -> None:
+    assert rounds_of(Problem(random_graph(units, seed=3), toy_cluster(2)), simulations) == rounds
+
+
+def test_a_running_model_is_not_begun_again_at_random() -> None:
+    running = replacing(ROUNDS_OF, Running(np.zeros(12, np.int64)))
+    assert (rounds_of(running, 10**9), rounds_of(ROUNDS_OF, 10**9)) == (1, ROUNDS)
+
+
+@pytest.mark.parametrize("calls", [1, 7])
+def test_its_rounds_begin_elsewhere_and_the_last_at_the_best(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = 4 * 12 * OF_UNIT + 60
+    monkeypatch.setattr(local_search, "OPS_PER_CALL", 12 * 50 * calls)
+    search = Annealing().begin(ROUNDS_OF, 0, budget)
+    best = []
+    while (left := budget - search.evaluations.simulations) > 0:
+        before = search.round
+        search.step(0.0, left)
+        best += [search.energy - search.evaluations.incumbent.value] if search.round > before else []
+    assert search.evaluations.simulations == budget
+    assert len(best) == search.round == 3
+    assert max(best[:-1]) > 0.0 == best[-1]
+
+
+def test_a_search_that_was_stopped_in_a_later_round_ends_where_it_would_have_ended(tmp_path: Path) -> None:
+    budget = 4 * 12 * OF_UNIT + 60
+    whole = Annealing().place(ROUNDS_OF, budget=budget)
+    search, other = (Annealing().begin(ROUNDS_OF, 0, budget) for _ in range(2))
+    while search.round < 2:
+        search.step(0.0, budget - search.evaluations.simulations)
+    search_file._save(search, tmp_path / "search.npz", "label")
+    search_file._load(other, tmp_path / "search.npz", "label")
+    while other.evaluations.simulations < budget:
+        other.step(0.0, budget - other.evaluations.simulations)
+    assert tuple(other.evaluations.curve) == whole.curve

@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from envs.simulation.simulator import simulate
+from evaluation.commands import run_verbs
 from evaluation.comparing.compare import compare
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -16,6 +18,8 @@ from placers.contract.time_limit import UNLIMITED, Seconds
 from placers.learned.rounds import ENCODING, FIRST, GROWTH, rounds
 from placers.made_for import MadeFor
 from placers.random import BATCH
+from placers.search.levels import levels_of
+from placers.search.starts import affordable, in_time, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
 
@@ -104,5 +108,32 @@ def test_a_comparison_gives_each_the_same_seconds() -> None:
     assert by_placer["annealing:seconds=0.05"].budget == UNLIMITED
     assert by_placer["annealing:seconds=0.05"].simulations > 16
     assert by_placer["heft"].budget == 1
-    with pytest.raises(InputError, match=r"seconds is -1\.0; expected a number > 0"):
-        Seconds(-1.0)
+    for value in (-1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match=rf"seconds is {value}; expected a finite number > 0"):
+            Seconds(value)
+
+
+@pytest.mark.parametrize("spec", SEARCHES)
+def test_a_search_says_that_no_time_was_left(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr("placers.search.search.time.process_time", lambda: float(next(ticks)))
+    result = by_name.build("placers", spec).within(0.5).place(PROBLEM, budget=UNLIMITED)
+    assert result.notes[-1].startswith("of 0.5 s none was left to search: preparing took ")
+
+
+def test_starts_keep_to_their_share_of_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    levels, every = levels_of(PROBLEM), affordable(levels_of(PROBLEM), UNLIMITED)
+    monkeypatch.setattr("placers.search.starts.time.process_time", lambda: now[0])
+    assert [*in_time(levels, 1e9)] == every
+    assert [*in_time(levels, 0.0)] == []
+    for _ in in_time(levels, 0.5):
+        now[0] += 0.2
+    assert 0.2 <= now[0] < 0.7
+    assert len(starts(levels, UNLIMITED, 0, seconds=1e-9).placements) == 1
+
+
+@pytest.mark.parametrize("verb", [run_verbs.compare, run_verbs.evaluate])
+def test_a_budget_and_seconds_are_not_both_obeyed(verb: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match=r"give a budget \(5\) or seconds \(0.1\), and not both"):
+        verb(budget=5, seconds=0.1)

@@ -26,6 +26,7 @@ from placers import default
 from placers.contract.placer import Placer
 from placers.contract.time_limit import Seconds
 from placers.learned.lookup import placer_of
+from placers.search.first_fit import MOST
 
 if TYPE_CHECKING:
     from placers.learned.learned_placer import PolicyPlacer
@@ -63,9 +64,9 @@ class ComparedPlacers:
 
     @property
     def unlimited(self) -> dict[Placer, int]:
-        """What has no limit, and how much it may simulate."""
+        """What has no limit, and how much it may simulate: greedy plans once, and more where they do not fit."""
         cheap = dict.fromkeys((by_name.build("placers", each) for each in CHEAP), 1)
-        return {**cheap, **{_greedy(each): 1 for each in self.policies}, **dict.fromkeys(self.policies, FEW)}
+        return {**cheap, **{_greedy(each): 1 + MOST for each in self.policies}, **dict.fromkeys(self.policies, FEW)}
 
     @property
     def limited(self) -> list[Placer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,11 +11,14 @@ from typing import NamedTuple, Unpack
 
 import numpy as np
 
+from envs.simulation.simulator import Simulator
 from evaluation.commands.arguments import AUTO
 from evaluation.commands.problems import asked_runtime
 from evaluation.studies.problems import ConditionOptions, Problems, suite_problems
 from graphs.problem import Problem
 from graphs.runtime import Runtime, runtime_of
+from placers.search.first_fit import MOST, first_fit
+from training.problems.random.random_memory import saving_plan
 from training.problems.random.random_problem import APART, random_problem
 from training.problems.random.settings import World
 
@@ -22,6 +26,7 @@ KINDS = ("elimination", "fan", "series_parallel")  # of random graphs; our recip
 SEED = 1 << 22  # of the random problems; no training and no validation has it
 GROUPS = 128  # of captured models
 FEWEST = 90  # units of a captured model
+CUTS = 0.8, 0.9, 0.95, 0.98  # of the memory with which a plan was found
 SIZES, MIXED, MANY_UNITS = (90, 256), (0.02, 10.0), (400, 512)  # where a row says nothing else
 
 
@@ -50,6 +55,8 @@ class Row:
     settings: World | None = None  # of random problems; None: those of the suite that the row is named after
     goals: Mapping[Limit, float] = field(default_factory=lambda: {HUNDRED: 0.15, THOUSAND: 0.03})
     """By which share steps are to be faster than the best rival's, of each limit; 0: nothing is asked."""
+    memory: float = 0.0
+    """Of each device, over the least that a search finds a plan for; 0: as it is drawn."""
 
 
 def _units(few: int, many: int, goals: Mapping[Limit, float]) -> Row:
@@ -78,6 +85,7 @@ ROWS: Mapping[str, Row] = {
     "transfers0.05": _transfers(0.05),
     "transfers3": _transfers(3.0),
     "transfers10": _transfers(10.0),
+    "tight": Row("memory 1.05 times the least", World(units=(64, 256), devices=(2, 8)), memory=1.05),
     "newfamilies": Row("captured models, families never seen"),
     "heldout": Row("captured models, families of the training"),
 }
@@ -85,19 +93,21 @@ ROWS: Mapping[str, Row] = {
 
 def row_problems(name: str, number: int, **timing: Unpack[ConditionOptions]) -> Problems:
     """The problems of a row: `number` random ones, kinds in turn, or all of a suite in at most `GROUPS` op groups."""
-    if (settings := ROWS[name].settings) is None:
+    if ROWS[name].settings is None:
         return suite_problems(name, groups=GROUPS, **timing)
     asked = timing.get("runtime", AUTO), timing.get("order", AUTO), timing.get("host", AUTO)
     runtime = asked_runtime(*asked, default=runtime_of("parallelize"))
     place = list(ROWS).index(name)
     return {
-        f"{KINDS[i % len(KINDS)]}:number={i}@{name}": partial(_drawn, settings, place, i, name, runtime)
+        f"{KINDS[i % len(KINDS)]}:number={i}@{name}": partial(_drawn, ROWS[name], place, i, name, runtime)
         for i in range(number)
     }
 
 
-def _drawn(settings: World, row: int, number: int, name: str, runtime: Runtime) -> Problem:
+def _drawn(about: Row, row: int, number: int, name: str, runtime: Runtime) -> Problem:
     """A random problem of a row, whose graph has at least as many units as the settings ask: others are drawn again."""
+    settings = about.settings
+    assert settings is not None
     kind = KINDS[number % len(KINDS)]
     problems = (
         random_problem(settings, kind, np.random.default_rng((SEED, APART, row, number, attempt)), runtimes=[runtime])
@@ -105,4 +115,27 @@ def _drawn(settings: World, row: int, number: int, name: str, runtime: Runtime) 
     )
     found = next(problem for problem in problems if problem.graph.num_units >= settings.units[0])
     graph = replace(found.graph, name=f"{kind}:number={number}")
-    return replace(found, graph=graph, cluster=replace(found.cluster, name=name))
+    found = replace(found, graph=graph, cluster=replace(found.cluster, name=name))
+    return _with_memory(found, about.memory * least_memory(found)) if about.memory else found
+
+
+def least_memory(problem: Problem) -> float:
+    """The fewest bytes of each device, all alike, with which `placers.search.first_fit` finds a plan that fits.
+
+    It begins with a plan that saves memory, and asks for less by the shares of `CUTS` as long as it finds another.
+    """
+    found = saving_plan(_with_memory(problem, math.inf))
+    least = float(Simulator(problem).run(found).peak_bytes.max())
+    for cut in CUTS:
+        while least > 0:
+            tighter = _with_memory(problem, cut * least)
+            fit = first_fit(tighter, found, MOST)
+            if not fit.curve:
+                break
+            found = fit.best
+            least = float(Simulator(tighter, order=fit.order).run(found).peak_bytes.max())
+    return least
+
+
+def _with_memory(problem: Problem, memory_bytes: float) -> Problem:
+    return replace(problem, cluster=problem.cluster.with_each_device(memory_bytes=memory_bytes))
