@@ -57,7 +57,8 @@ function choose(op) { // opens the modules that it is in, and shows it
   draw();
   const [left, top, right, bottom] = self.box.subarray(4 * op, 4 * op + 4), { x_range: x, y_range: y } = figure;
   const isSeen = left >= x.start && right <= x.end && top >= Math.min(y.start, y.end) && bottom <= Math.max(y.start, y.end);
-  if (!isSeen) show(left - AROUND, top - AROUND / 2, right + AROUND, bottom + AROUND / 2);
+  const isLegible = (right - left) / (x.end - x.start) > LEAST / figure.inner_width;
+  if (!isSeen || !isLegible) show(left - AROUND, top - AROUND / 2, right + AROUND, bottom + AROUND / 2);
 }
 
 function unfold() { // what a window has room for, the passes and then the largest first
@@ -100,7 +101,7 @@ const time = (value) => scaled(value, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["
 
 const LEGIBLE = 0.6; // the scale at which names fit their boxes
 const isPhone = figure.inner_width < 700; // where even a training step continues below
-const NARROW = 64, WIDE = 240, CHARACTER = 12, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, AROUND = 500, WIDEST = isPhone ? figure.inner_width / LEGIBLE : words.stacked ? 9000 : 2200;
+const NARROW = 64, WIDE = 240, CHARACTER = 12, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, AROUND = 500, LEAST = 40, WIDEST = isPhone ? figure.inner_width / LEGIBLE : words.stacked ? 9000 : 2200;
 
 const boxed = (node) => Math.min(Math.max(CHARACTER * name(node).length + 20, NARROW), WIDE); // its width
 

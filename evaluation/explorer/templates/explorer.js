@@ -161,6 +161,7 @@
       found = await ask(`/steps/${step.number}/op?name=${encodeURIComponent(name)}`);
     } catch (error) {
       if (!quietly) say([error.message], true);
+      else if (op.own && op.own !== name) explain(op.own, { quietly }); // a copy that another plan has not
       return;
     }
     op = found;
