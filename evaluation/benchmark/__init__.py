@@ -1,1 +1,1 @@
-"""placelab-bench-1: frozen problems, and results on them that anybody can verify."""
+"""Frozen problems, and results on them that anybody can verify."""

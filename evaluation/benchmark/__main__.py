@@ -1,6 +1,6 @@
 """Commands for the benchmark's maintainers, and for searches over programs.
 
-python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems, of a runtime
+python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
 python -m evaluation.benchmark drift         # captures every problem again, and says what differs
 python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
@@ -25,23 +25,23 @@ from evaluation.benchmark.stream_results import StreamResults
 from evaluation.benchmark.streams import CHANGES, STREAMS
 from evaluation.benchmark.streams import streams as changes_in_streams
 from evaluation.benchmark.submission import SubmissionFolder
+from evaluation.benchmark.suites import BENCHMARKS
 from evaluation.records.text_console import TextConsole
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, unknown
 from graphs.foundation.progress import progress_bar
-from graphs.runtime import IDEAL
 
 PAGE = Path("docs/leaderboard.md")
 
 app = cyclopts.App(name="python -m evaluation.benchmark", help=__doc__, result_action="return_value")
 Folder = Annotated[Path, cyclopts.Parameter(help="the folder of the frozen problems")]
-Runtime = Annotated[str, cyclopts.Parameter(help="how plans are run, as `placelab place` takes it")]
-CostModel = Annotated[str, cyclopts.Parameter(help="what ops cost, as `placelab place` takes it; or as graphs say")]
 
 
 @app.command
-def freeze(*, out: Folder = FOLDER, runtime: Runtime = IDEAL.name, cost_model: CostModel = "") -> None:
-    """Capture and write all problems, into a folder that holds none."""
-    found = freezing.freeze(out, name=out.name, runtime=runtime, cost_model=cost_model)
+def freeze(*, out: Folder = FOLDER) -> None:
+    """Capture and write all problems of the benchmark of the folder's name, into a folder that holds none."""
+    if out.name not in BENCHMARKS:
+        raise InputError(unknown("benchmark", out.name, BENCHMARKS))
+    found = freezing.freeze(out, BENCHMARKS[out.name], name=out.name)
     print(f"{len(found.index.problems)} problems in {out}")
 
 
@@ -121,7 +121,8 @@ def streams(
 @app.command
 def leaderboard(*, out: Path = PAGE, problems: Folder = FOLDER) -> None:
     """Verify all submissions of the repository, and make the page and its plot, next to it."""
-    write_leaderboard(Benchmark.load(problems), load_submissions(), out, out.with_suffix(".svg"))
+    benchmark = Benchmark.load(problems)
+    write_leaderboard(benchmark, load_submissions(benchmark.index.name), out, out.with_suffix(".svg"))
 
 
 def main() -> None:

@@ -23,7 +23,10 @@ from evaluation.benchmark.problem_file import (
     seconds_sha256,
 )
 from evaluation.benchmark.suites import SUITES, Suite
+from graphs.cluster import Cluster
 from graphs.devices.cluster_file import save_cluster
+from graphs.devices.reserve import reserve_of
+from graphs.files.graph_source import graph_source
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import save_graph
 from graphs.foundation.code_in_files import named_in_file
@@ -34,6 +37,7 @@ from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, runtime_of
+from training.problems.scarce import least_fullness
 
 MOST_UNITS = 20_000  # of a graph that is kept in the repository
 
@@ -48,21 +52,22 @@ class Made:
     whole_plans: bool
     runtime: str  # a spec
     cost_model: str  # a spec; "" for the one that follows from the graph
+    precision: str
+    reserve: str
+    room: float  # memory over what the plan needs that needs least; 0: as the cluster has it
 
 
-def freeze(
-    folder: Path, suites: Mapping[str, Suite] = SUITES, *, name: str = NAME, runtime: str = IDEAL.name,
-    cost_model: str = "",
-) -> Benchmark:  # fmt: skip
-    """Write a benchmark of problems with a runtime and a cost model, without one the one that follows from each graph.
+def freeze(folder: Path, suites: Mapping[str, Suite] = SUITES, *, name: str = NAME) -> Benchmark:
+    """Write a benchmark of the problems of suites.
 
     Raises InputError if another one is there, for two problems of the same name, for a runtime or a cost model that
     there is not, or that is the user's code, which files may not name, and for a cluster that the runtime does not
     run on.
     """
-    named_in_file(runtime_of(runtime).order.name)
-    if cost_model:
-        load_cost_model(named_in_file(cost_model))
+    for kind in suites.values():
+        named_in_file(runtime_of(kind.runtime).order.name)
+        if kind.cost_model:
+            load_cost_model(named_in_file(kind.cost_model))
     if (folder / INDEX).exists():
         raise InputError(f"{folder} holds a frozen benchmark, which never changes; name another folder")
     for part in ("graphs", "clusters"):
@@ -70,7 +75,12 @@ def freeze(
     wanted: dict[Made, list[str]] = defaultdict(list)
     for suite, kind in suites.items():
         for graph, cluster in kind.pairs():
-            wanted[Made(graph, cluster, kind.groups, kind.whole_plans, runtime, cost_model)].append(suite)
+            wanted[
+                Made(
+                    graph, cluster, kind.groups, kind.whole_plans, kind.runtime, kind.cost_model, kind.precision,
+                    kind.reserve, kind.room,
+                )
+            ].append(suite)  # fmt: skip
     names = [f"{made.graph}@{made.cluster}" for made in wanted]
     if twice := [each for each in names if names.count(each) > 1]:
         raise InputError(
@@ -124,12 +134,15 @@ def drifted(benchmark: Benchmark, problems: list[FrozenProblem]) -> Iterator[str
 
 def _made(frozen: FrozenProblem) -> Made:
     runtime = runtime_of(frozen.runtime, order=frozen.order).name
-    return Made(*frozen.made_from, frozen.groups, frozen.whole_plans, runtime, frozen.cost_model)
+    return Made(
+        *frozen.made_from, frozen.groups, frozen.whole_plans, runtime, frozen.cost_model, frozen.precision,
+        frozen.reserve, frozen.room,
+    )  # fmt: skip
 
 
 def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
     graph_hash, graph = _write_graph(made, folder)
-    cluster = load_cluster(made.cluster)
+    cluster = _cluster_of(made, graph)
     if not graph.precisions:  # the problem does not depend on peaks in others than single precision
         cluster = replace(cluster, devices=tuple(replace(each, flops_by_precision={}) for each in cluster.devices))
     unfinished = folder / "clusters" / "unfinished.cluster.json"
@@ -151,17 +164,37 @@ def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
         devices=len(cluster),
         runtime=problem.runtime.name,
         whole_plans=made.whole_plans,
+        precision=made.precision,
+        reserve=made.reserve,
+        room=made.room,
     )
+
+
+def _cluster_of(made: Made, graph: OpGraph) -> Cluster:
+    """The cluster with what is reserved of its memory, and with room for few plans if that is asked for."""
+    cluster = load_cluster(made.cluster)
+    if (reserve := reserve_of(made.reserve)) is not None:
+        cluster = reserve.on(cluster)
+    if not made.room:
+        return cluster
+    problem = Problem(graph, cluster.unreserved, runtime=runtime_of(made.runtime))
+    has = problem.cluster.memory_bytes
+    room = has * least_fullness(problem, has, np.random.default_rng(0)) * made.room
+    devices = zip(problem.cluster.devices, room.tolist(), strict=True)
+    return replace(problem.cluster, devices=tuple(replace(each, memory_bytes=own) for each, own in devices))
 
 
 def _write_graph(made: Made, folder: Path) -> tuple[str, OpGraph]:
     """The hash of the graph's file, which is written, and the graph."""
-    return _written(made.graph, made.groups, made.whole_plans, runtime_of(made.runtime) == IDEAL, folder)
+    is_ideal = runtime_of(made.runtime) == IDEAL
+    return _written(made.graph, made.groups, made.whole_plans, is_ideal, made.precision, folder)
 
 
 @lru_cache(maxsize=1)  # problems of a graph follow one another
-def _written(spec: str, groups: Grouping, with_law: bool, is_ideal: bool, folder: Path) -> tuple[str, OpGraph]:
-    graph = load_graph(spec, groups=groups, with_law=with_law)
+def _written(
+    spec: str, groups: Grouping, with_law: bool, is_ideal: bool, precision: str, folder: Path
+) -> tuple[str, OpGraph]:
+    graph = load_graph(graph_source(spec).in_precision(precision), groups=groups, with_law=with_law)
     if is_ideal:  # whose published problems were frozen before any of these was known
         nothing = np.zeros(0)
         graph = replace(graph, held=None, unsent_bytes=nothing, working_bytes=nothing)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.benchmark.best_known import best_known
-from evaluation.benchmark.problem_file import Benchmark
+from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.quality_plot import height_of, paint
 from evaluation.benchmark.row_table import cells
 from evaluation.benchmark.submission import SUBMISSION, SubmissionFolder
-from evaluation.benchmark.suites import SUITES
+from evaluation.benchmark.suites import BENCHMARKS
 from evaluation.benchmark.verification import VerifiedRow, row_of, verify
 from evaluation.drawing.figures import drawn
 from evaluation.records.statistics import geometric_mean
@@ -22,10 +22,10 @@ from graphs.foundation.files import write_whole
 
 SUBMISSIONS = Path(__file__).resolve().parents[2] / "benchmark" / "submissions"
 HEAD = """\
-# Leaderboard
+# {title}
 
 What placers find on the frozen problems of `{name}`. Each row is a folder of plans in `benchmark/submissions/`; all
-were timed again when this page was made, by `python -m evaluation.benchmark leaderboard`. How to add one is
+were timed again when this page was made, by `python -m evaluation.benchmark leaderboard{flags}`. How to add one is
 [here](how-to/submit.md).
 
 Over best known: the geometric mean of step times over those of the fastest known plans, less is better, where a plan
@@ -46,11 +46,14 @@ hold for all op placements, or for all plans with the same copies; the optimum m
 """
 
 
-def load_submissions(folder: Path = SUBMISSIONS) -> list[SubmissionFolder]:
-    """Those in a folder. Raises InputError if there is none, and as `SubmissionFolder.load`."""
-    found = [SubmissionFolder.load(each.parent) for each in sorted(folder.glob(f"*/{SUBMISSION}"))]
+def load_submissions(benchmark: str, folder: Path = SUBMISSIONS) -> list[SubmissionFolder]:
+    """Those to a benchmark that are in a folder. Raises InputError if there is none, and as `SubmissionFolder.load`."""
+    given = [SubmissionFolder.load(each.parent) for each in sorted(folder.glob(f"*/{SUBMISSION}"))]
+    found = [each for each in given if each.about.benchmark == benchmark]
     if not found:
-        raise InputError(f"{folder} holds no submissions; `placelab bench PLACER --out FOLDER` writes one")
+        raise InputError(
+            f"{folder} holds no submissions to {benchmark}; `placelab bench PLACER --out FOLDER` writes one"
+        )
     return found
 
 
@@ -77,10 +80,14 @@ def sections(benchmark: Benchmark, rows: Iterable[VerifiedRow]) -> dict[str, lis
 
 def page_text(benchmark: Benchmark, found: Mapping[str, Sequence[VerifiedRow]], plot: str) -> str:
     """The page, in Markdown: a table for each set of suites."""
-    parts = [HEAD.format(name=benchmark.index.name)]
+    name = benchmark.index.name
+    is_first = benchmark.folder == FOLDER
+    flags = "" if is_first else f" --problems benchmark/{name} --out docs/{plot.removesuffix('.svg')}.md"
+    parts = [HEAD.format(name=name, title="Leaderboard" if is_first else f"Leaderboard of {name}", flags=flags)]
+    described = BENCHMARKS.get(name, {})
     for suites, rows in found.items():
         names = suites.split(",")
-        about = "; ".join(f"`{name}`: {_said(SUITES[name].about)}" for name in names if name in SUITES)
+        about = "; ".join(f"`{name}`: {_said(described[name].about)}" for name in names if name in described)
         parts.append(f"\n## {', '.join(f'`{name}`' for name in names)}\n\n")
         parts.append(f"{len(benchmark.chosen(suites))} problems.{f' {about}.' if about else ''}\n\n")
         parts.append(

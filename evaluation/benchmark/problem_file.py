@@ -36,12 +36,19 @@ from graphs.op_graph import OpGraph
 from graphs.op_groups.grouping import Grouping
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, LONGEST_PATH, runtime_of
+from graphs.transforms.mixed_precision import AS_IT_IS
 
 NAME = "placelab-bench-1"
 FOLDER = Path(__file__).resolve().parents[2] / "benchmark" / NAME  # in the repository, not in the wheel
 INDEX = "problems.json"
 VERSION = 1
 ADAM = "adam"
+NO_RESERVE = "none"
+ALL = 0.0  # memory as the cluster has it
+DEFAULTS = {
+    "optimizer": ADAM, "runtime": IDEAL.name, "order": LONGEST_PATH.name, "precision": AS_IT_IS, "reserve": NO_RESERVE,
+    "room": ALL,
+}  # fmt: skip
 DIGITS = 16  # of a hash, in the name of a file
 
 
@@ -62,9 +69,12 @@ class FrozenProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     runtime: str = IDEAL.name
     order: str = LONGEST_PATH.name  # of older files, which name no runtime
     whole_plans: bool = False  # whether plans may divide the batch
+    precision: str = AS_IT_IS  # that of the model; its graph knows it
+    reserve: str = NO_RESERVE  # of the memory of GPUs; the cluster knows it, and the next
+    room: float = ALL  # memory over the least that a plan needs
 
     def __post_init__(self) -> None:
-        for key, default in (("optimizer", ADAM), ("runtime", IDEAL.name), ("order", LONGEST_PATH.name)):
+        for key, default in DEFAULTS.items():
             if getattr(self, key) == default:  # msgspec leaves out a default only if it is the same object
                 msgspec.structs.force_setattr(self, key, default)
 
@@ -98,7 +108,7 @@ class Benchmark:
         if not (folder / INDEX).is_file():
             raise InputError(
                 f"{folder} holds no benchmark ({INDEX} is missing); it is in placelab's repository, not in its wheel: "
-                "give the folder benchmark/placelab-bench-1 of a clone as `problems`"
+                "give the folder benchmark/placelab-bench-1, or -2, of a clone as `problems`"
             )
         check_links(folder)
         index = read_document(

@@ -40,7 +40,8 @@ def bench(
         out: the folder of the submission.
         suites: `all`, or some with commas between them: `gdp12`, `placeto`, `heldout`, `newfamilies`, `clusters`, whose
             plans are op placements; `pipelines`, `replicas`, `servers`, `unequal`, whose plans are of any kind;
-            `large`.
+            `large`. Of `placelab-bench-2`, `loop`, `processes`, `tight`, `units`, and `layers`, whose plans are of any
+            kind.
         budget: how many placements the placer may simulate on each problem.
         seed: of everything random.
         workers: how many processes to share the problems among; several need the extra `cluster`. The plans are the
@@ -48,7 +49,7 @@ def bench(
         cluster_address: the dask scheduler whose workers do the work instead, such as `tcp://host:8786`.
         title: what the leaderboard calls it; without it, its spec.
         plans: write a plan file for each problem, too.
-        problems: the folder of the frozen problems; without it, that of placelab's repository.
+        problems: the folder of the frozen problems; without it, `placelab-bench-1` of placelab's repository.
 
     """
     from evaluation.benchmark.best_known import best_known
@@ -77,7 +78,7 @@ def verify(submissions: Folders = (), *, problems: PathLike | None = None) -> Ro
 
     Args:
         submissions: folders that `bench` wrote; without any, the best known plans of all problems are verified.
-        problems: the folder of the frozen problems; without it, that of placelab's repository.
+        problems: the folder of the frozen problems; without it, `placelab-bench-1` of placelab's repository.
 
     """
     from evaluation.benchmark.best_known import best_known, verify_best

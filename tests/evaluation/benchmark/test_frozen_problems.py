@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,8 +12,16 @@ from envs.costs import costs
 from envs.costs.costs import timed
 from envs.simulation.simulator import RULES, simulate
 from evaluation.benchmark import freezing
-from evaluation.benchmark.problem_file import INDEX, Benchmark, cluster_path, content_sha256, graph_path, suite_sha256
-from evaluation.benchmark.suites import SUITES
+from evaluation.benchmark.problem_file import (
+    FOLDER,
+    INDEX,
+    Benchmark,
+    cluster_path,
+    content_sha256,
+    graph_path,
+    suite_sha256,
+)
+from evaluation.benchmark.suites import BENCHMARKS
 from graphs.files.load import load_cluster, load_graph
 from graphs.formats.graph_file import load_graph_file
 from graphs.foundation.errors import InputError
@@ -22,6 +31,7 @@ from placers.data_parallel import DataParallel
 from tests.evaluation.benchmark import tiny
 
 BENCHMARK = Benchmark.load()
+SECOND = Benchmark.load(FOLDER.with_name("placelab-bench-2"))
 SAMPLE = (  # a problem of each kind, whose models are quick to capture
     "cifar10:cell=16@p100:devices=2",
     "rnnlm:rnnlm-2@p100:devices=2",
@@ -37,20 +47,39 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_every_suite_is_frozen_as_it_is_listed() -> None:
-    assert set(BENCHMARK.suites) == set(SUITES)
-    for name, suite in SUITES.items():
-        assert {each.made_from for each in BENCHMARK.chosen(name)} == set(suite.pairs())
+    for benchmark in (BENCHMARK, SECOND):
+        suites = BENCHMARKS[benchmark.index.name]
+        assert set(benchmark.suites) == set(suites)
+        for name, suite in suites.items():
+            assert {each.made_from for each in benchmark.chosen(name)} == set(suite.pairs())
+            made = {(each.runtime, each.precision, each.reserve, each.room) for each in benchmark.chosen(name)}
+            assert made == {(suite.runtime, suite.precision, suite.reserve, suite.room)}
     large = [each.units for each in BENCHMARK.chosen("large")]
     assert 5_000 <= min(large) < 50_000 <= max(large)
 
 
-def test_every_file_is_there_and_no_other() -> None:
-    named = {graph_path(each.graph) for each in BENCHMARK.index.problems}
-    named |= {cluster_path(each.cluster) for each in BENCHMARK.index.problems}
-    left_out = {graph_path(sha256) for sha256 in BENCHMARK.index.made_on_request}
-    found = {path.relative_to(BENCHMARK.folder).as_posix() for path in BENCHMARK.folder.glob("*/*.json*")}
+@pytest.mark.parametrize(("benchmark", "most_bytes"), [(BENCHMARK, 20e6), (SECOND, 2e6)], ids=["first", "second"])
+def test_every_file_is_there_and_no_other(benchmark: Benchmark, most_bytes: float) -> None:
+    named = {graph_path(each.graph) for each in benchmark.index.problems}
+    named |= {cluster_path(each.cluster) for each in benchmark.index.problems}
+    left_out = {graph_path(sha256) for sha256 in benchmark.index.made_on_request}
+    found = {path.relative_to(benchmark.folder).as_posix() for path in benchmark.folder.glob("*/*.json*")}
     assert found | left_out == named
-    assert sum(path.stat().st_size for path in BENCHMARK.folder.rglob("*")) < 20e6
+    assert sum(path.stat().st_size for path in benchmark.folder.rglob("*")) < most_bytes
+
+
+def test_the_second_is_run_by_hosts_in_the_memory_that_programs_leave() -> None:
+    """Of each suite a problem is what it was made from; one with little memory would be frozen so again."""
+    suites = "loop", "processes", "tight", "layers"
+    chosen = [min(SECOND.chosen(name), key=lambda each: each.units) for name in suites]
+    problems = [SECOND.problem(each) for each in chosen]
+    assert all(each.host is not None for each in problems)
+    assert {each.timed_by for each in problems} == {"roofline:efficiency=measured"}
+    assert [bool(each.cluster.devices[0].reserved_bytes) for each in problems] == [True, True, False, True]
+    assert ["bf16" in each.graph.precisions for each in problems] == [True, False, False, True]
+    has = load_cluster(chosen[2].made_from[1]).memory_bytes
+    assert (problems[2].cluster.memory_bytes < has).all()
+    assert list(freezing.drifted(SECOND, chosen[2:3])) == []
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -94,7 +123,8 @@ def test_drift_is_said_in_a_sentence() -> None:
 def test_problems_are_frozen_with_a_runtime_and_a_cost_model(tmp_path: Path) -> None:
     """What is read is the problem that `place` makes of the same specs, with all that its graph knows of memory."""
     measured, spec = "roofline:efficiency=measured", tiny.plans()[0]
-    frozen = freezing.freeze(tmp_path / "new", {"plans": tiny.SUITES["plans"]}, runtime="megatron", cost_model=measured)
+    suite = replace(tiny.SUITES["plans"], runtime="megatron", cost_model=measured)
+    frozen = freezing.freeze(tmp_path / "new", {"plans": suite})
     bench = Benchmark.load(tmp_path / "new")
     assert bench.index == frozen.index
     problem = bench.problem(bench.index.problems[0])
@@ -119,10 +149,10 @@ def test_problems_are_frozen_with_a_runtime_and_a_cost_model(tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_be_frozen_is_refused_before_anything_is(
-    asked: dict[str, str], sentence: str, tmp_path: Path
+    asked: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        freezing.freeze(tmp_path / "new", tiny.SUITES, **asked)
+        freezing.freeze(tmp_path / "new", {name: replace(suite, **asked) for name, suite in tiny.SUITES.items()})
     assert not (tmp_path / "new").exists()
 
 
