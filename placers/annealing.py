@@ -35,6 +35,7 @@ REORDER = 0.9  # the share of the last changes that are of the order
 ROUNDS = 16  # at most
 LEAST_ROUNDS = 3  # or one: of two, none would begin anywhere else
 OF_UNIT = 40  # simulations of a round for each unit, at least
+ALONE = 8  # the same of two rounds, where the best start has all on one device
 MOST_UNITS = 128  # of a problem of several rounds; they were measured on up to 90
 
 
@@ -44,7 +45,7 @@ class Annealing(SearchPlacer):
 
     Where there are many simulations for each of few units it cools down several times: from the best start, from random
     placements, and at last from the best of all. Only the first of these rounds moves groups of units: those bring all
-    to one device, where that is a local optimum.
+    to one device, where that is a local optimum. Where the best start is there, the first is from a random one, too.
     """
 
     hot: float = 0.002
@@ -113,34 +114,37 @@ class AnnealingSearch(LocalSearch):
         own = None if move is None else move.proposals(levels[0], generator)
         super().__init__(levels[0], generator, evaluations, levels[1:], own)
         self._begun, self._left = evaluations.simulations, max(budget - evaluations.simulations, 1)
-        self._rounds = rounds_of(levels[0], self._left) if settings.seconds == math.inf else 1
+        self._alone = bool((evaluations.best == evaluations.best[0]).all())
+        self._rounds = self._rounds_of(self._left) if settings.seconds == math.inf else 1 + self._alone
         self._at_once = self._left
         if settings.seconds < math.inf:
             self._at_once = max(int(settings.seconds / TEMPERATURES / SIMULATION.seconds(levels[0])), 1)
         self._since = math.nan  # the share of the seconds that was over before its first step
-        self.round = 0
+        self.round = -1
 
     def step(self, elapsed: float, left: int) -> None:
         """Try changes at the temperature of the moment, or begin the next round."""
         settings, done = self._settings, self.evaluations.simulations - self._begun
         self._since = elapsed if math.isnan(self._since) else self._since
         over = (elapsed - self._since) / (1 - self._since)  # of the time since then
-        if over > 0 and self.round == 0:  # as many rounds as there will be simulations for, at this speed
+        if over > 0 and self.round <= 0:  # as many rounds as there will be simulations for, at this speed
             in_time = min(self._left, int(done / over))
-            self._rounds = rounds_of(self._problem, in_time)
+            self._rounds = self._rounds_of(in_time)
             a_call = max(1 / (TEMPERATURES * self._rounds), CALL_SECONDS / settings.seconds)
             self._at_once = max(int(in_time * a_call), 1)
         length = self._left // self._rounds
         number = max(done // length, int(over * self._rounds), self.round)
         number, is_last = min(number, self._rounds - 1), number >= self._rounds - 1
-        if number > 0:
+        is_elsewhere = self._rounds > 1 and (number > 0 or self._alone)
+        if is_elsewhere:
             self.move_single_units()
         if number > self.round:
             self.round = number
-            if not is_last:
+            if is_elsewhere and not is_last:
                 self.begin_again(self.evaluations.rule if self.has_order else self.priorities)
                 return
-            self.begin_at_best()
+            if is_elsewhere:
+                self.begin_at_best()
         begun = self._begun + number * length
         most = left if is_last else min(left, begun + length - self.evaluations.simulations)
         schedule = CoolingSchedule(
@@ -149,9 +153,20 @@ class AnnealingSearch(LocalSearch):
         )  # fmt: skip
         self.take_steps(schedule, min(most, self._at_once))
 
+    def _rounds_of(self, simulations: int) -> int:
+        return rounds_of(self._problem, simulations, alone=self._alone)
 
-def rounds_of(problem: Problem, simulations: int) -> int:
-    """How many times a search of so many simulations cools down: once where a model runs already, or units are many."""
-    rounds = min(simulations // (OF_UNIT * max(len(problem.units), 1)), ROUNDS)
-    is_one = rounds < LEAST_ROUNDS or len(problem.units) > MOST_UNITS or running_of(problem) is not None
-    return 1 if is_one else rounds
+
+def rounds_of(problem: Problem, simulations: int, *, alone: bool = False) -> int:
+    """How many times a search of so many simulations cools down: once where a model runs already, or units are many.
+
+    Where the best start is `alone` on one device, a local optimum that small changes do not leave, two rounds are soon
+    better than one.
+    """
+    units = max(len(problem.units), 1)
+    if units > MOST_UNITS or running_of(problem) is not None:
+        return 1
+    rounds = min(simulations // (OF_UNIT * units), ROUNDS)
+    if rounds >= LEAST_ROUNDS:
+        return rounds
+    return 2 if alone and simulations >= 2 * ALONE * units else 1

@@ -12,7 +12,7 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.annealing import MOST_UNITS, OF_UNIT, ROUNDS, Annealing, rounds_of
+from placers.annealing import ALONE, MOST_UNITS, OF_UNIT, ROUNDS, Annealing, rounds_of
 from placers.search import local_search
 from placers.search import search as search_file
 from placers.search.evaluations import energies
@@ -119,6 +119,23 @@ def test_it_cools_down_again_where_there_are_many_simulations_for_each_of_few_un
     assert rounds_of(Problem(random_graph(units, seed=3), toy_cluster(2)), simulations) == rounds
 
 
+@pytest.mark.parametrize(("simulations", "rounds"), [(16 * ALONE, 1), (24 * ALONE, 2), (36 * OF_UNIT, 3)])
+def test_it_leaves_one_device_with_fewer(simulations: int, rounds: int) -> None:
+    assert rounds_of(ROUNDS_OF, simulations, alone=True) == rounds
+    assert rounds_of(ROUNDS_OF, 35 * OF_UNIT) == 1
+
+
+def test_from_one_device_it_begins_elsewhere_and_comes_back_to_the_best() -> None:
+    problem = Problem(random_graph(12, seed=3), toy_cluster(2, latency=100.0, memory=1e9))
+    budget = 30 * ALONE + 40
+    search = Annealing().begin(problem, 0, budget)
+    search.step(0.0, budget - search.evaluations.simulations)
+    assert search.energy > search.evaluations.incumbent.value
+    while search.evaluations.simulations < budget:
+        search.step(0.0, budget - search.evaluations.simulations)
+    assert (search.round, search.energy) == (1, search.evaluations.incumbent.value)
+
+
 def test_a_running_model_is_not_begun_again_at_random() -> None:
     running = replacing(ROUNDS_OF, Running(np.zeros(12, np.int64)))
     assert (rounds_of(running, 10**9), rounds_of(ROUNDS_OF, 10**9)) == (1, ROUNDS)
@@ -135,8 +152,8 @@ def test_its_rounds_begin_elsewhere_and_the_last_at_the_best(calls: int, monkeyp
         search.step(0.0, left)
         best += [search.energy - search.evaluations.incumbent.value] if search.round > before else []
     assert search.evaluations.simulations == budget
-    assert len(best) == search.round == 3
-    assert max(best[:-1]) > 0.0 == best[-1]
+    assert (len(best), search.round) == (4, 3)
+    assert max(best[1:-1]) > 0.0 == best[-1]
 
 
 def test_a_search_that_was_stopped_in_a_later_round_ends_where_it_would_have_ended(tmp_path: Path) -> None:
