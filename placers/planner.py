@@ -32,7 +32,7 @@ from placers.pipelines.notes import said_of
 from placers.pipelines.planning import PipelinePlanning
 from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees, of_offload, takes_minutes
 from placers.pipelines.room import ROOM, check_room, said_of_room, with_room
-from placers.pipelines.size import copies_of, is_large
+from placers.pipelines.size import copies_of, is_large, said_of_large
 from placers.split_search import SplitSearch
 from placers.splits.undivided import why_undivided
 
@@ -123,6 +123,7 @@ class _Planning:
                 *known, layers=knobs.layers, micro_batches=knobs.micro_batches, split=knobs.split
             )
             self._notes += self._pipelines.notes
+            self._notes += [said_of_large(self._problem)] if is_large(self._problem) else []
         for step in ONLY_PLACEMENTS if reason else STEPS:
             step(self)
 

@@ -42,7 +42,7 @@ from placers.splits.undivided import why_undivided
 OWN = "its own pipeline"
 PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
 DIVIDED = 1 / 5  # of what is left then, at most, for pipelines whose stages are divided
-NEAR = 1.1  # times the best plan's seconds: what takes more, at the grain of stages or as a split, is not searched from
+NEAR = 1.1  # times the best plan's seconds: from divided stages, and of large problems, that take more is no search
 BEST_DIVIDED = 4  # of these pipelines are simulated op by op
 FEW_OPS = 1000  # of a graph that is simulated op by op at once: at the grain of stages it would hardly be faster
 FEW_COPIES = 64 * FEW_OPS  # of its ops, in micro-batches and replicas, if these are simulated op by op at once
@@ -145,6 +145,8 @@ class PipelinePlanning:
                 left = until - spent.simulations
                 self._search_from(self._evaluator, starts, spent.simulations + left // (ROUNDS - number))
                 self._verify()
+                if is_large(self._problem) and self._is_far_behind():
+                    return
                 starts = self._evaluator.ranked()[:VERIFIED]
                 copies = max(map(self._copies, starts), default=copies)
             starts += [self._pipelines[entry.plan] for entry in [self._contest.entries.get(OWN)] if entry]
@@ -218,6 +220,11 @@ class PipelinePlanning:
             if entry is not None:
                 ratios.append(evaluator.memory_ratio(pipeline, entry))
         evaluator.memory_factor = max(ratios, default=1.0)
+
+    def _is_far_behind(self) -> bool:
+        """Whether the best pipeline so far, op by op, takes longer than what is near the best plan of others."""
+        entry = self._contest.entries.get(OWN)
+        return entry is not None and entry.merit > self._contest.near(NEAR)
 
     def _with_more_in_flight(self) -> None:
         """Simulate the best pipelines with twice as many micro-batches in flight, which hide transfers."""

@@ -25,3 +25,11 @@ def is_too_large(problem: Problem, copies: int) -> bool:
 def copies_of(plan: Plan) -> int:
     """Copies of ops that a plan has, in micro-batches and replicas."""
     return sum(map(len, plan.devices)) * plan.schedule.micro_batches
+
+
+def said_of_large(problem: Problem) -> str:
+    """A sentence on what is left out of a large problem."""
+    return (
+        f"planner: {len(problem.graph):,} ops on {len(problem.cluster)} devices are many: no splits are searched for, "
+        "stages are not divided inside, and pipelines are searched for only as long as they are near the best plan."
+    )

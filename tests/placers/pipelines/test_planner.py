@@ -215,6 +215,7 @@ def test_of_a_large_problem_plans_are_left_out_that_take_long_to_divide_or_canno
     refused = [note for note in result.notes if "no plan of" in note and "optcnn" in note]
     assert len(refused) == 1
     assert why in refused[0]
+    assert any("no splits are searched for, stages are not divided inside" in note for note in result.notes)
     assert ("tensor_parallel" in " ".join(result.notes[:2])) == (memory > 1e9)
     for who, least in worth(problem, QUICK):
         assert simulate(problem, result.plan).step_seconds <= least * (1 + 1e-9), who
