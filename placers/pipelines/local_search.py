@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,6 +30,7 @@ CUT_CUT_AGAIN = {"devices", "more stages", "fewer stages", "more micro-batches",
 SPREAD = 0.03  # of the formula's error, relative, before anything is known of a kind
 WEIGHT = 4.0  # neighbours that this is worth
 MOST = 0.3  # of an error that is learned from
+AROUND = 256  # pipelines whose neighbours are kept, as changes at random lead back to them
 IN_VAIN = 30  # changes at random that lead to nothing new, one after the other, until the search ends
 
 
@@ -78,6 +80,7 @@ class PipelineSearch:
     ) -> None:
         self._evaluator, self._moves, self._formula, self._generator = evaluator, moves, formula, generator
         self._errors = defaultdict[str, _Errors](_Errors)
+        self._neighbours = lru_cache(AROUND)(lambda one: tuple(dict.fromkeys(moves.neighbours(one))))
 
     def judged(self, pipelines: Iterable[LayerPipeline], until: int) -> list[LayerPipeline]:
         """Simulate pipelines; those that are plans for the problem, the best first."""
@@ -156,7 +159,7 @@ class PipelineSearch:
 
     def _promising(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
         """The neighbours to try, in order: those that promise most, with some chance."""
-        promise = self._promised(pipeline, self._moves.neighbours(pipeline))
+        promise = self._promised(pipeline, self._neighbours(pipeline))
         best = sorted(promise, key=promise.__getitem__)
         other = [one for one in best if change(pipeline, one) in CUT_CUT_AGAIN][:CUT_AGAIN]
         further = [self._formula.cut_again(one) for one in other]

@@ -7,7 +7,7 @@ given stages on given devices; `placers.pipelines.cuts` says what a step takes o
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +25,8 @@ from placers.pipelines.links_between import LinksBetween
 from placers.pipelines.places import Sets
 from placers.pipelines.stage_costs import kinds_of, shares_of_kinds, stage_costs
 
+KNOWN = 1 << 14  # pipelines that a search may meet again, whose estimates and cuts are kept; ours
+
 
 class PipelineFormula:
     """The formula for pipelines of a problem's layers on devices that may be used."""
@@ -37,8 +39,11 @@ class PipelineFormula:
         self._shares = cache(lambda several: shares_of_kinds(self.devices, several))
         self._memory = cache(lambda several: max(float(self.devices.memory_bytes[list(several)].min()), 1e-9))
         self._cuts = CutFormula(self.costs)
+        self.estimates = lru_cache(KNOWN)(self._estimates)
+        self.cut_again = lru_cache(KNOWN)(self._cut_again)
+        self.with_needed = lru_cache(KNOWN)(self._with_needed)
 
-    def estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
+    def _estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
         """Seconds of a step, and what the fullest device needs over what it has."""
         return self._cuts.estimated(self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches)
 
@@ -68,6 +73,11 @@ class PipelineFormula:
             found[list(stage.devices)] += of_batch / (pipeline.micro_batches * stage.replicas)
         return found
 
+    def held(self, pipeline: LayerPipeline) -> tuple[Floats, Floats]:
+        """(stages,) the share of the batch that a replica computes at a time, and how many it holds of these."""
+        places = self._places_of(pipeline)
+        return places.share / pipeline.micro_batches, places.flying
+
     def times(self, pipeline: LayerPipeline) -> tuple[float, float, float, float]:
         """Seconds of a forward pass, an input gradient, a weight gradient and a transfer, the means of all stages."""
         forward, backward, transfer = self._cuts.parts(
@@ -95,13 +105,13 @@ class PipelineFormula:
         places = self._places(sets, flying, sharing, np.full(len(sets), again))
         return self._cuts.cut(places, micro_batches, thorough=thorough)
 
-    def cut_again(self, pipeline: LayerPipeline) -> LayerPipeline:
+    def _cut_again(self, pipeline: LayerPipeline) -> LayerPipeline:
         """The same pipeline, cut where the formula says."""
         needed = any(stage.again for stage in pipeline.stages)
         cut = self._cuts.cut(self._places_of(pipeline, needed=needed), pipeline.micro_batches, thorough=True)
         return _cut_at(pipeline, cut.ends, cut.again if needed else [0] * len(pipeline.stages))
 
-    def with_needed(self, pipeline: LayerPipeline) -> LayerPipeline:
+    def _with_needed(self, pipeline: LayerPipeline) -> LayerPipeline:
         """The same pipeline, in which as many of the first layers of stages are computed again as memory asks for."""
         ends = _ends(pipeline)
         again = self._cuts.again(self._places_of(pipeline, needed=True), ends, pipeline.micro_batches)
