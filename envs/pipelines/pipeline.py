@@ -10,12 +10,14 @@ several shards, which divide the ops of the stage (tensor parallelism), as devic
     LayerStage(3, 7, (0, 1, 2, 3, 4, 5, 6, 7), shards=4)     replicas (0, 1, 2, 3) and (4, 5, 6, 7) of four shards each
     mesh              (2, 2, 2)                              the first axis divides the batch, the others as is found
 
-Of a stage all layers may be computed again as one, or the first ones block by block. Each block is then a stage of its
-own on these devices, so that it keeps what enters it, and is computed again when the gradient of its output is there.
+Of a stage all layers may be computed again as one, the first ones block by block, or any spans. Each span is then a
+stage of its own on these devices, so that it keeps what enters it, and is computed again when the gradient of its
+output is there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, Protocol
@@ -40,6 +42,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
+Span = tuple[int, int]  # of layers: the first one, and the first one after it
 ONE_F_ONE_B = pass_order_of("early_backward_a")  # DAPPLE's first: as many micro-batches in flight as stages follow
 
 
@@ -132,12 +135,30 @@ class LayerPipeline:
         """The same, whose stages are each computed again or not: blocks that are, and the layers that follow."""
         if not any(stage.again for stage in self.stages):
             return self
-        stages, again = list[LayerStage](), list[int]()
+        return self.computing_again(self.again(layers))
+
+    def again(self, layers: Layers) -> list[Span]:
+        """The spans of layers that are computed again, each as one: stages, and blocks of their first layers."""
+        found = list[Span]()
         for number, stage in enumerate(self.stages):
-            cut = stage.end if number in self.recompute else min(stage.first + stage.again, stage.end)
-            of_blocks = () if number in self.recompute else layers.begin[stage.first + 1 : cut].tolist()
-            bounds = sorted({stage.first, cut, stage.end, *(each for each in of_blocks if each > stage.first)})
-            again += range(len(stages), len(stages) + bounds.index(cut))
+            if number in self.recompute:
+                found.append((stage.first, stage.end))
+                continue
+            cut = min(stage.first + stage.again, stage.end)
+            of_blocks = layers.begin[stage.first + 1 : cut].tolist()
+            found += pairwise(sorted({stage.first, cut, *(each for each in of_blocks if each > stage.first)}))
+        return found
+
+    def computing_again(self, spans: Sequence[Span]) -> LayerPipeline:
+        """The same, in which these spans of layers are computed again, and nothing else: each is a stage of its own.
+
+        So it keeps what enters it. No span may be in two stages.
+        """
+        stages, again = list[LayerStage](), list[int]()
+        for stage in self.stages:
+            inside = [span for span in spans if stage.first <= span[0] < stage.end]
+            bounds = sorted({stage.first, stage.end, *(bound for span in inside for bound in span)})
+            again += [len(stages) + bounds.index(first) for first, _ in inside]
             stages += [replace(stage, first=first, end=end, again=0) for first, end in pairwise(bounds)]
         return replace(self, stages=tuple(stages), recompute=tuple(again))
 

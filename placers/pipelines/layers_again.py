@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.pipelines.layers import Layers, sums_before
+from envs.pipelines.pipeline import Span
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
 
-Span = tuple[int, int]  # the first layer, and the first one after it
 STEP = 1e-4  # of the bytes that are needed; finer differences do not count
 TICK = 1e-9  # of all seconds, likewise
 
@@ -46,10 +46,21 @@ class LayersAgain:
     begin: Ints  # (layers,) the first layer of the block that each is in, or the number of layers outside of blocks
 
     @classmethod
-    def of(cls, problem: Problem, layers: Layers, share: float = 1.0) -> LayersAgain:
-        """Of a share of the batch. Spans are parts of the blocks that names show."""
+    def of(cls, problem: Problem, layers: Layers, share: Floats | float = 1.0) -> LayersAgain:
+        """Of a share of the batch, or (layers,) of one of each layer. Spans are parts of the blocks that names show."""
         begin = np.where(layers.block >= 0, layers.begin, len(layers))
-        return cls(sums_before(layers.forward * share + layers.forward_fixed), _saved(problem, layers) * share, begin)
+        of_first = np.append(np.broadcast_to(share, len(layers)), 0.0)[:, None]
+        seconds = layers.forward * share + layers.forward_fixed
+        return cls(sums_before(seconds), _saved(problem, layers) * of_first, begin)
+
+    def of_stages(self, times: Floats, first: Ints) -> LayersAgain:
+        """Of the stages of a device: spans begin and end in a stage, the `first` layer of which is (layers,).
+
+        Outputs are held `times`, (layers,), by as many micro-batches; those of layers on other devices 0 times.
+        """
+        count = len(self.begin)
+        begin = np.where((times > 0) & (self.begin < count), np.maximum(self.begin, first), count)
+        return LayersAgain(self.seconds, self.saved * np.append(times, 0.0)[:, None], begin)
 
     @property
     def blocks(self) -> list[Span]:

@@ -1,9 +1,9 @@
 """Notes: which plan was best, by how much, and what the others take."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from envs.pipelines.pipeline import LayerPipeline
+from envs.pipelines.pipeline import LayerPipeline, Span
 from graphs.foundation.quantities import readable_seconds
 from graphs.problem import STEP_TIME, Problem
 from placers.pipelines.contest import Contest, Contestant
@@ -46,16 +46,21 @@ def _worth(entry: Contestant) -> str:
     return f"{entry.who} ({readable_seconds(entry.merit.value)})"
 
 
-def description(pipeline: LayerPipeline, seconds: float) -> str:
-    """A sentence on a pipeline."""
-    layers = ":".join(str(stage.end - stage.first) for stage in pipeline.stages)
+def description(pipeline: LayerPipeline, seconds: float, spans: Sequence[Span] = ()) -> str:
+    """A sentence on a pipeline, of which these spans of layers, if any, are computed again, and no others."""
+    stages = pipeline.stages
+    layers = ":".join(str(stage.end - stage.first) for stage in stages)
     replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
-    parts = [f"{stage.again} of stage {place}" for place, stage in enumerate(pipeline.stages) if stage.again]
+    parts = [f"{stage.again} of stage {place}" for place, stage in enumerate(stages) if stage.again]
     again += f", the first layers computed again, block by block: {', '.join(parts)}" if parts else ""
+    if spans:
+        inside = [sum(end - first for first, end in spans if stage.first <= first < stage.end) for stage in stages]
+        parts = [f"{count} of stage {place}" for place, count in enumerate(inside) if count]
+        again = f", the layers computed again that cost least: {', '.join(parts)}"
     count, is_pipeline = pipeline.micro_batches, len(pipeline.stages) > 1
     order = f" in the order {pipeline.order}" if is_pipeline else ""
-    is_known = not pipeline.is_folded and not pipeline.is_divided
+    is_known = not pipeline.is_folded and not pipeline.is_divided and not spans
     estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""

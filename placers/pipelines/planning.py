@@ -19,10 +19,12 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import pass_order_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
 from graphs.op_groups.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
 from graphs.runtime import PROGRAM
 from placers.contract.whole_plans import accelerators
+from placers.pipelines.any_layers_again import with_any_layers_again
 from placers.pipelines.as_pipeline import as_pipeline
 from placers.pipelines.budget import Spent
 from placers.pipelines.contest import Contest, Contestant
@@ -80,12 +82,16 @@ class PipelinePlanning:
         self._pipelines = dict[Plan, LayerPipeline]()
         self._moves, self._generator = self._possible_moves(), np.random.default_rng(seed)
         self._chosen: LayerPipeline | None = None  # the best that was simulated op by op
+        self._like = dict[LayerPipeline, LayerPipeline]()  # of those with any layers again, what they were made of
 
     def described(self) -> Iterator[str]:
         """What the pipeline is, if it won."""
         best = self._contest.best
         if best is not None and best.who == OWN and self._chosen is not None:
-            yield description(self._chosen, self.proposer.formula.estimates(self._chosen)[0])
+            like = self._like.get(self._chosen)
+            spans = [] if like is None else self._chosen.again(self.layers)
+            pipeline = like or self._chosen
+            yield description(pipeline, self.proposer.formula.estimates(pipeline)[0], spans)
 
     def proposals(self) -> list[LayerPipeline]:
         """The best pipelines by formula, at least one."""
@@ -155,6 +161,7 @@ class PipelinePlanning:
         self._search_from(self._exact, starts, spent.simulations + most - later)
         self._with_more_in_flight()
         self._best_rule()
+        self._with_any_layers_again()
         entry = self._contest.entries.get(OWN)
         if entry is not None:
             self._chosen = self._pipelines[entry.plan]
@@ -231,6 +238,20 @@ class PipelinePlanning:
         is_alone = (one for one in self._exact.ranked() if len(one.stages) > 1 and not one.is_folded)
         for pipeline in islice(is_alone, MORE_IN_FLIGHT if self._has_more_in_flight else 0):
             self._exact.merit(replace(pipeline, order=IN_MORE_MEMORY))
+
+    def _with_any_layers_again(self) -> None:
+        """Simulate pipelines in which each device computes those layers again that cost it least."""
+        exact, entry = self._exact, self._contest.entries.get(OWN)
+        if entry is None or not self._moves.recompute:
+            return
+
+        def judged(pipeline: LayerPipeline) -> tuple[float, Floats] | None:
+            merit = exact.merit(pipeline)
+            over = exact.peak_bytes(pipeline) - self._problem.cluster.memory_bytes if merit < INVALID else None
+            return None if over is None else (merit.value, over)
+
+        best = np.inf if entry.merit.lacking else entry.merit.value
+        self._like = with_any_layers_again(exact.ranked(), best, self.proposer.formula, judged)
 
     def _best_rule(self) -> None:
         """Simulate the best pipelines in PyTorch's order too, in which replicas add up gradients of weights earlier."""

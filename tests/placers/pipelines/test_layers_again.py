@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,16 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers, sums_before
+from envs.pipelines.pipeline import LayerPipeline, LayerStage, Span
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
+from graphs.op_graph import Floats
+from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.runtime import PROGRAM
-from placers.pipelines.layers_again import LayersAgain, Span
+from placers.pipelines.any_layers_again import with_any_layers_again
+from placers.pipelines.layers_again import LayersAgain
+from placers.pipelines.pipeline_formula import PipelineFormula
 from tests.drawn import examples
 from tests.envs.expansion.test_recompute import chain_of_blocks
 from tests.oracle.toys import toy_cluster
+from tests.placers.pipelines.test_cuts import unequal
 
 
 def drawn(seed: int, sizes: list[int]) -> LayersAgain:
@@ -87,3 +95,33 @@ def test_of_equal_blocks_the_first_are_computed_again_and_of_a_block_what_saves_
     assert again.least(2 * 48.0) == [(0, 3), (3, 6)]
     assert again.least(28.0) == [(1, 3)]
     assert again.least(4 * 48.0 + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "again", "peaks"),
+    [
+        (26.0, [], (26.0, 14.0)),
+        (19.0, [(1, 3)], (26.0 - 2 * 28.0 / 8, 14.0)),
+        (14.0, [(0, 3)], (26.0 - 2 * 48.0 / 8, 14.0)),
+        (11.5, [(0, 3), (4, 6), (6, 8)], (26.0 - 2 * (48.0 + 28.0 - 4.0) / 8 + 2.0, 14.0 - 20.0 / 8)),
+    ],
+)
+def test_the_first_device_of_1f1b_computes_again_most_and_what_costs_it_least(
+    memory: float, again: list[Span], peaks: tuple[float, float]
+) -> None:
+    """It holds two of eight micro-batches, the last one of them: blocks of 20 + 28 + 4 bytes for the whole batch."""
+    graph = replace(chain_of_blocks(4, (20.0, 28.0, 4.0)), batch_law=BatchLaw(samples=8))
+    problem = Problem(graph, unequal([1.0, 1.0], [memory, memory]), "sgd")
+    layers = Layers.of(problem, len(graph))
+    whole = LayerPipeline((LayerStage(0, 6, (0,)), LayerStage(6, len(layers), (1,))), 8)
+    found = dict[LayerPipeline, tuple[float, Floats]]()
+
+    def judged(one: LayerPipeline) -> tuple[float, Floats]:
+        timeline = simulate(problem, one.plan(problem, layers))
+        return found.setdefault(one, (timeline.step_seconds, timeline.peak_bytes - memory))
+
+    with_any_layers_again([whole], np.inf, PipelineFormula(LayerGrain(problem, layers), (0, 1)), judged)
+    fitting = {one: seconds for one, (seconds, over) in found.items() if (over <= 0).all()}
+    best = min(fitting, key=fitting.__getitem__)
+    assert best.again(layers) == again
+    assert (found[best][1] + memory).tolist() == list(peaks)
