@@ -4,10 +4,11 @@ import math
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from envs.simulation.simulator import simulate
-from evaluation.studies.pieces import within
+from evaluation.studies.pieces import PIECES, within
 from evaluation.studies.problems import measured_problem
 from evaluation.studies.published import __main__ as published
 from evaluation.studies.published import aceso
@@ -179,6 +180,7 @@ def test_published_plans_are_worth_about_as_much_in_the_engine(job: Job) -> None
             seconds, fits = job.judge(*theirs.placed(problem))
             assert fits
             assert job.worth(seconds) == pytest.approx(theirs.printed, rel=0.06)
+            assert msgspec.json.encode((seconds, fits))
 
 
 def test_moving_layers_away_from_the_output_layer_gains_what_torchtitan_measured() -> None:
@@ -218,10 +220,16 @@ def test_a_study_of_published_plans_says_first_where_it_is_behind(
     monkeypatch.setattr("evaluation.studies.published.recommended.VOCABULARY", 50)
     monkeypatch.setattr(published, "ROWS", [Row("small", 2, 8, 8, 2, 1, 2, 1, 2, "a source", "a key")])
     study = Published(out=tmp_path, budget=5)
-    monkeypatch.setattr(published, "JOBS", ())
+    monkeypatch.setattr(published, "JOBS", [aceso.JOB])
     with pytest.raises(InputError, match="no published plan is compared yet"):
         Published(out=tmp_path, write_only=True).write()
+    answer = tmp_path / "jobs" / PIECES / "aceso.json"
+    answer.parent.mkdir(parents=True)
+    answer.write_bytes(msgspec.json.encode(JobAnswer("aceso", 100.0, True, (None, None), 1.0, ("told so",), "a")))
     written = study.write().read_text()
+    assert "answers are better on 0 of 1 row" in written
+    assert written.count("told so") == 1
+    assert "- a: aceso (planner)" in written
     assert "on 0 of 1 row" in written or "on 1 of 1 row" in written
     assert written.count("| Llama small |") == 1
     assert study.write().read_text() == written

@@ -94,15 +94,16 @@ class Published(Simulated):
         if not (jobs or found):
             raise InputError(f"{self.folder}: no published plan is compared yet")
         ended = [each for each in of_sailor if each.is_compared]
+        left = [job.words for job in JOBS if job.name not in {each.job for each in answered}]
         bars = {f"{each.theirs.whose}, {each.job.words}": each.ratio for each in jobs if each.ratio}
         bars |= {f"Llama {each.row.words}": each.ratio for each in found}
         bars |= {f"Sailor, {each.scenario.name}": each.by_sailor for each in ended}
         return self.written(
             folder, (), painted=(partial(_bars, ratios=bars), 0.9 + 0.24 * len(bars)),
             command=self.command(data="FOLDER", budget=self.budget), budget=self.budget, runtime=self.runtime,
-            asked=ASKED, jobs=jobs, most=DEFAULT_BUDGET, found=found, rows=ROWS, close=CLOSE, gibibyte=2**30,
+            asked=ASKED, jobs=jobs, unanswered=left, most=DEFAULT_BUDGET, found=found, rows=ROWS, close=CLOSE,
             mean=mean([each.ratio for each in found]), scenarios=SCENARIOS, of_sailor=of_sailor, ended=ended,
-            limits=(LIMIT, RIVALS_LIMIT), by_sailor=mean([each.by_sailor for each in ended]),
+            gibibyte=2**30, limits=(LIMIT, RIVALS_LIMIT), by_sailor=mean([each.by_sailor for each in ended]),
             unseen=mean([each.unseen for each in ended]), versions=versions(every),
             minutes=sum(each.cpu_seconds for each in every) / 60,
         )  # fmt: skip

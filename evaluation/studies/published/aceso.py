@@ -51,7 +51,7 @@ def problem() -> Problem:
 
 
 JOB = Job(
-    "aceso", "GPT-1.3B, 1,024 samples, 4 V100 of 28 GB", "Aceso, microsoft/SuperScaler, its profile and its log",
+    "aceso", "GPT-1.3B, 1,024 samples, 4 V100 of 28 GB", "microsoft/SuperScaler, branch of Aceso, with its profile",
     problem,
     (
         Theirs("Aceso", "four stages, 6 of 315 ops computed again", 100.28),

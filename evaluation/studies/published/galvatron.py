@@ -41,11 +41,11 @@ def _graph(tp: int = 1, summed: float = 0.0) -> Any:
         each
         for layer in range(LAYERS)
         for each in (
-            op(f"layers.{layer}.block/body", SECONDS, KEPT - SENT, KEPT - SENT, WEIGHTS / 2, 2 * summed),
+            op(f"layers.{layer}.block/body", SECONDS, SENT, KEPT - SENT, WEIGHTS / 2, 2 * summed),
             op(f"layers.{layer}.block/end", 0.0, SENT, SENT, WEIGHTS / 2),
         )
     ]
-    first, last = op("embedding", EMBEDDING, SENT, SENT, OUTER), op("head", HEAD, LOGITS, LOGITS, OUTER)
+    first, last = op("embedding", EMBEDDING, SENT, SENT, OUTER), op("head", HEAD, SENT, LOGITS, OUTER)
     return chain("llama-28", [first, *layers, last, op("loss", 0.0, 0.0, 0.0, 0.0)], SAMPLES)
 
 

@@ -6,6 +6,7 @@ layers it holds, from its tables of prefill and decoding by the requests that th
 most tokens that pass, a maximum flow; so it is there.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def _flow(problem: Problem, plan: Plan) -> Verdict:
         file.write_text(f'schema = "placelab.rates"\nversion = 1\n\n[samples_per_second]\n{text}')
         judged = replace(problem, objective=objective_of(f"flow:rates={file}"))
         seconds = evaluate_objective(judged, plan)
-    return (float("inf"), False) if seconds is None else (seconds, np.isfinite(seconds))
+    return (math.inf, False) if seconds is None else (float(seconds), math.isfinite(seconds))
 
 
 def _swarm(problem: Problem) -> tuple[Problem, Plan]:
