@@ -21,9 +21,8 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.annealing import Annealing
-from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
+from placers.contract.whole_plans import Proposes, accelerators, check_divides, why_placements_only
 from placers.default import RELEASED
-from placers.pipelines.as_pipeline import proposed_by
 from placers.pipelines.budget import Spent, spending
 from placers.pipelines.contest import Contest
 from placers.pipelines.merit import INVALID
@@ -39,7 +38,7 @@ from placers.splits.undivided import why_undivided
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
 
 SEARCHED = "an op placement found by search"
-LEARNED = 8  # of a policy, if one proposes, before these; ours
+LEARNED = 4  # plans of a policy, if one proposes, that are simulated before all others; ours
 PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
 HOPELESS = 1 / 20  # of them, if the rivals' placements take many times as long as the best plan
 MANY = 4.0  # times
@@ -63,7 +62,7 @@ class Planner(Named):
     policy: str = "default"
     """A learned placer whose placement joins the starts of the search for an op placement; empty for none."""
     whole_plans: str = ""
-    """A placer whose pipelines join what the formula proposes, such as "whole_plans"; empty for none."""
+    """A placer whose best proposals begin the search, such as "whole_plans:checkpoint=RUN"; empty for none."""
     placements: int = 0
     """Simulations of the search for an op placement, in addition to the budget; 0 for a share of the budget."""
     room: float = ROOM
@@ -150,6 +149,20 @@ class _Planning:
         if self._spent.left:
             self._search_placement(self._planner.placements)
 
+    def ask_policy(self) -> None:
+        """Simulate what a policy proposes, if one is named. Raises InputError for a placer that proposes nothing."""
+        knobs = self._planner
+        if not knobs.whole_plans:
+            return
+        placer = by_name.build("placers", knobs.whole_plans)
+        if not isinstance(placer, Proposes):
+            name = knobs.whole_plans
+            raise InputError(f"planner: {name!r} proposes no whole plans; give `whole_plans` a placer that does")
+        for plan in placer.proposals(self._problem, LEARNED, self._seed):
+            is_other = knobs.micro_batches and plan.schedule.micro_batches != knobs.micro_batches
+            if not is_other and (knobs.split or not plan.split):
+                self._contest.offer(knobs.whole_plans, plan)
+
     def propose(self) -> None:
         """Propose pipelines, and simulate the first."""
         assert self._pipelines is not None
@@ -182,11 +195,9 @@ class _Planning:
             contest.compare(search.name, search, self._seed, budget)
 
     def search_pipelines(self) -> None:
-        """Search from the pipelines that were proposed, those of a policy, and those whose stages are divided."""
-        pipelines = self._pipelines
-        assert pipelines is not None
-        learned = proposed_by(self._planner.whole_plans, self._problem, pipelines.layers, LEARNED, self._seed)
-        pipelines.search([*pipelines.divided(), *learned, *self._proposals])
+        """Search from the pipelines that were proposed, and those whose stages are divided."""
+        assert self._pipelines is not None
+        self._pipelines.search([*self._pipelines.divided(), *self._proposals])
 
     # ---- what they do ------------------------------------------------------------------------------------------------
 
@@ -249,8 +260,8 @@ class _Planning:
 
 Step = Callable[[_Planning], None]
 STEPS: tuple[Step, ...] = (
-    _Planning.search_asked_placements, _Planning.propose, _Planning.compare_rivals, _Planning.compare_others,
-    _Planning.search_placement, _Planning.search_splits, _Planning.search_pipelines,
+    _Planning.ask_policy, _Planning.search_asked_placements, _Planning.propose, _Planning.compare_rivals,
+    _Planning.compare_others, _Planning.search_placement, _Planning.search_splits, _Planning.search_pipelines,
 )  # fmt: skip
 ONLY_PLACEMENTS: tuple[Step, ...] = (
     _Planning.search_asked_placements, _Planning.compare_rivals, _Planning.search_placement,

@@ -1,73 +1,76 @@
-"""Policies that make whole plans, pipelines, decision by decision: what the trainer of whole plans asks of them."""
+"""Policies that rate whole plans of a problem: what the trainer of whole plans asks of them."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from envs.costs.costs import costs_of
-from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.plan import Plan
-from envs.prepared_problem import PreparedProblem
-from envs.simulation.bounds import work_bound
+from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.learned.policy import SavedPolicy, View
-
-Decision = TypeVar("Decision")
-Label = tuple[int, ...]  # the actions that construct the best pipeline that is known; none if none is known that fits
+from placers.learned.finite import check_outputs
+from placers.learned.policy import SavedPolicy
 
 
-class PlanPolicy(SavedPolicy, Generic[View, Decision]):
-    """A distribution over the actions of each decision of a pipeline's construction."""
+class RatedPlans(Protocol):
+    """A problem as a policy sees it: the plans that it may have, numbered."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be planned."""
+        ...
+
+    @property
+    def rows(self) -> Tensor:
+        """(plans, features) what is known of each."""
+        ...
+
+    @property
+    def forms(self) -> Sequence[Hashable]:
+        """(plans,) equal ones of plans that are alike."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """Seconds that no plan can beat, above 0."""
+        ...
+
+    def plan(self, number: int) -> Plan | None:
+        """A plan by its number; None for one that the problem does not take."""
+        ...
+
+    def judged(self, number: int) -> tuple[float, bool]:
+        """Step seconds by simulation, and whether it fits; infinite for one that the problem does not take."""
+        ...
+
+
+class PlanPolicy(SavedPolicy):
+    """A distribution over plans of a problem."""
 
     trainer = "whole_plans"
 
     @abstractmethod
-    def view(self, problem: Problem) -> View:
+    def view(self, problem: Problem) -> RatedPlans:
         """What it sees of a problem, made once. Raises InputError if only op placements make sense for it."""
 
     @abstractmethod
-    def draw(self, view: View, rng: np.random.Generator | None = None) -> tuple[LayerPipeline, list[Decision]]:
-        """A pipeline of the most likely actions or, with a generator, of drawn ones; and what was decided."""
+    def logits(self, rows: Tensor) -> Tensor:
+        """(plans,) of rows, (plans, features); differentiable."""
 
-    @abstractmethod
-    def promising(self, view: View, count: int, seed: int) -> list[LayerPipeline]:
-        """At most `count` pipelines, none of them simulated, the most promising first."""
+    @torch.no_grad()
+    def ranked(self, view: RatedPlans) -> Ints:
+        """(plans,) their numbers: the best rated of each form, then the others.
 
-    @abstractmethod
-    def judge(self, view: View, pipeline: LayerPipeline) -> tuple[float, bool]:
-        """Step seconds of a pipeline that was drawn, as it is planned, and whether that fits."""
-
-    @abstractmethod
-    def seconds_alone(self, view: View) -> float:
-        """Seconds of a step on the fastest device alone, above 0."""
-
-    @abstractmethod
-    def plan(self, view: View, pipeline: LayerPipeline) -> Plan:
-        """The plan of a pipeline that was drawn."""
-
-    @abstractmethod
-    def score(self, decisions: Sequence[Decision]) -> tuple[Tensor, Tensor]:
-        """(decisions,) log-probability of each, and entropy in nats; differentiable."""
-
-    @classmethod
-    @abstractmethod
-    def search(cls, problem: Problem, simulations: int) -> Label:
-        """The label of a problem, found by a search of `simulations` simulations that does not use a policy."""
-
-    @abstractmethod
-    def decisions_of(self, view: View, label: Label) -> list[Decision]:
-        """Those that lead to a label."""
-
-    def greedy(self, known: PreparedProblem) -> tuple[float, bool]:
-        """As `SavedPolicy.greedy`."""
-        view = self.view(known.problem)
-        seconds, fits = self.judge(view, self.promising(view, 1, 0)[0])
-        return seconds / bound_of_plans(known.problem), fits
-
-
-def bound_of_plans(problem: Problem) -> float:
-    """Seconds that no plan can beat, whether it divides the batch or not, and a nanosecond at least."""
-    return max(work_bound(problem, costs_of(problem).op_seconds), 1e-9)
+        The best rated of all is the first, and those after it differ: what is wrong for one is so for those like it.
+        Raises NotFiniteError for weights that are no use.
+        """
+        scores = self.logits(view.rows)
+        check_outputs(scores)
+        order = np.argsort(-scores.double().numpy(), kind="stable").tolist()
+        first = dict[Hashable, int]()
+        for number in order:
+            first.setdefault(view.forms[number], number)
+        return np.array(list(dict.fromkeys([*first.values(), *order])), np.int64)

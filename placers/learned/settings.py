@@ -107,20 +107,15 @@ class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class WholePlans(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a policy of whole plans imitates what search found, and then learns by REINFORCE; all of it is ours."""
+    """How a policy of whole plans learns from what all candidates of its problems take; all of it is ours."""
 
-    label_simulations: Positive = 48  # of the search for each label
-    imitation: Annotated[int, msgspec.Meta(ge=0)] = 200  # updates by labels alone, which come first; 0: no labels
-    batch: Positive = 384  # decisions of labels in each of these, at least
-    updates: Positive = 60  # by REINFORCE, after that
-    problems_per_update: Positive = 8  # drawn for each of these; half of them are new, where random ones are trained on
-    samples: Positive = 8  # pipelines of each problem
-    label_weight: Weight = 0.3  # of the decisions of labels, next to REINFORCE
-    learning_rate: LearningRate = 2e-3  # of AdamW, at the start of imitation
-    final_learning_rate: LearningRate = 1e-4  # at its end, linearly
-    reinforce_rate: LearningRate = 3e-4  # of REINFORCE
-    weight_decay: Weight = 0.0  # of AdamW
-    entropy: Weight = 0.003  # bonus per nat and decision
+    updates: Positive = 600
+    problems_per_update: Positive = 16  # drawn for each
+    temperature: Annotated[float, msgspec.Meta(gt=0, le=10)] = 0.02  # of the softmax of logarithms of seconds that is
+    # learned: twice that much slower counts as e^-2
+    learning_rate: LearningRate = 2e-3  # of AdamW, at the start
+    final_learning_rate: LearningRate = 1e-4  # at the end, linearly
+    weight_decay: Weight = 0.01  # of AdamW
     gradient_norm: Limit = 1.0  # larger gradients are scaled down to this
 
 

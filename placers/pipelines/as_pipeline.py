@@ -9,24 +9,7 @@ from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, WHOLE_BATCH
 from envs.plans.stages import stages_of
-from graphs.foundation import by_name
-from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.contract.whole_plans import Proposes
-
-
-def proposed_by(spec: str, problem: Problem, layers: Layers, count: int, seed: int) -> list[LayerPipeline]:
-    """Pipelines of a placer that makes whole plans without a simulation, by its spec; none without one.
-
-    Raises InputError for a placer that cannot.
-    """
-    if not spec:
-        return []
-    placer = by_name.build("placers", spec)
-    if not isinstance(placer, Proposes):
-        raise InputError(f"planner: {spec!r} proposes no whole plans; give `whole_plans` a placer that does")
-    found = (as_pipeline(problem, layers, plan) for plan in placer.proposals(problem, count, seed))
-    return list(dict.fromkeys(one for one in found if one is not None))
 
 
 def as_pipeline(problem: Problem, layers: Layers, plan: Plan) -> LayerPipeline | None:

@@ -51,20 +51,6 @@ class PipelineFormula:
         """(stages,) what each needs of its smallest device's memory, over what it may take there."""
         return self._cuts.filled(self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches)
 
-    def made_to_fit(self, pipeline: LayerPipeline, most: float) -> LayerPipeline:
-        """The same pipeline, in which stages that fill more than `most` are computed again, the fullest first.
-
-        It may still not fit, where that does not suffice.
-        """
-        if not self.grain.problem.graph.is_training:
-            return pipeline
-        while True:
-            filled = self.filled(pipeline)
-            filled[list(pipeline.recompute)] = 0.0
-            if filled.max() <= most:
-                return pipeline
-            pipeline = replace(pipeline, recompute=tuple(sorted((*pipeline.recompute, int(filled.argmax())))))
-
     def kept(self, pipeline: LayerPipeline) -> Floats:
         """(devices,) bytes of the activations of a micro-batch, of all stages of each device of the cluster."""
         found = np.zeros(len(self.devices.kind))

@@ -35,7 +35,7 @@ def recipe(name: str, updates: int = 2) -> Recipe:
     if trainer_of(name) == "reinforce":
         return replace(given, reinforce=replace(given.reinforce, updates=updates, problems_per_update=2))
     if trainer_of(name) == "whole_plans":
-        few = WholePlans(updates=updates, imitation=1, label_simulations=2, problems_per_update=2, samples=4)
+        few = WholePlans(updates=updates, problems_per_update=2)
         return replace(given, validation=Validation(), whole_plans=few)
     ppo = replace(given.ppo, updates=updates, problems_per_update=2, samples=4, epochs=2)
     return replace(given, ppo=ppo, imitation=Imitation(simulations=5, updates=1, weight=0.1))
@@ -81,7 +81,7 @@ def check_a_whole_life(name: str, folder: Path) -> None:
 TRAINER_WORDS = {
     "ppo": "2 updates by PPO",
     "reinforce": "2 updates by REINFORCE",
-    "whole_plans": "2 updates by REINFORCE",
+    "whole_plans": "2 updates by list-wise ranking",
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.errors import InputError
-from placers.learned.whole_plans.chain_view import ProblemChain
+from placers.learned.whole_plans.candidates import Candidates
 from training.problems.random.random_chains import CHAINS, DEVICES, LAYERS, SAMPLES, random_chain
 
 
@@ -19,8 +19,9 @@ def test_they_follow_from_their_random_numbers_and_keep_to_their_bounds(kind: st
         assert one.graph.is_training
         assert one.graph.samples in SAMPLES
         assert DEVICES[0] <= len(one.cluster) <= DEVICES[1]
-        assert len(ProblemChain.of(one).pipelines.layers) <= LAYERS[1]
-        assert ProblemChain.of(one).pipelines.layers.weight_gradients_apart(one)
+        layers = Candidates(one).layers
+        assert len(layers) <= LAYERS[1]
+        assert layers.weight_gradients_apart(one)
 
 
 def test_a_kind_that_there_is_not_is_named() -> None:

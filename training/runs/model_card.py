@@ -11,7 +11,7 @@ from placers.learned.policy_meta import Meta
 from training.recipe import Recipe
 
 TEMPLATE = Path(__file__).resolve().parent / "card.md.j2"
-METHODS = {"ppo": "PPO", "reinforce": "REINFORCE", "whole_plans": "REINFORCE"}  # by the name of the trainer
+METHODS = {"ppo": "PPO", "reinforce": "REINFORCE", "whole_plans": "list-wise ranking"}  # by the name of the trainer
 
 
 def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
@@ -46,7 +46,6 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         keep_trailing_newline=True,
     )  # fmt: skip
     weights = folder / WEIGHTS
-    imitated = {"ppo": recipe.imitation.updates, "whole_plans": recipe.whole_plans.imitation}
     trainer = trainer_of(meta.spec)
     card: str = template.render(
         sha256=hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "",
@@ -54,7 +53,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         problems=problems,
         world=problems.world,
         folder=folder,
-        imitated=imitated.get(trainer, 0),
+        imitated=recipe.imitation.updates if trainer == "ppo" else 0,
         again=recipe.imitation.again,
         trainer=METHODS[trainer],
         plans_wholly=trainer == "whole_plans",

@@ -30,7 +30,7 @@ from training.problems.frozen import SHARES, frozen
 from training.problems.mixed_knobs import mixed_graphs
 from training.problems.random.random_chains import labelled_chains
 from training.problems.random.random_problem import world_problems
-from training.problems.random.renewed import RenewedChains, RenewedProblems
+from training.problems.random.renewed import RenewedProblems
 from training.problems.randomised import randomised, with_other_times
 from training.problems.runtimes import drawn_runtime
 from training.problems.scarce import with_scarce_memory
@@ -156,11 +156,8 @@ def training_problems(recipe: Recipe, seed: int, capture: Callable[[str], OpGrap
 
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
     """The random problems of a problem set, if it asks for any."""
-    runtimes = chosen.runtimes
-    if chosen.chains.problems:
-        kinds = tuple(chosen.chains.trained_on)
-        return RenewedChains(chosen.world, seed, chosen.optimizer, runtimes, kinds)
-    return RenewedProblems(chosen.world, seed, chosen.optimizer, runtimes) if chosen.world.problems else None
+    world = chosen.world
+    return RenewedProblems(world, seed, chosen.optimizer, chosen.runtimes) if world.problems else None
 
 
 def validation_problems(recipe: Recipe) -> list[Problem]:

@@ -1,63 +1,77 @@
-"""Whole plans from a policy: stages, devices, replicas, micro-batches and recomputation, decision by decision (ours).
+"""Whole plans of all kinds from a policy: the best rated of a problem's candidates, or the best of several (ours).
 
-A pipeline is made without any simulation, in a moment: the best by a formula of a few that are drawn, the most likely
-one among them. Of several the best by simulation is taken.
+Candidates are what closed forms propose (`placers.learned.whole_plans.candidates`). Without a simulation the best rated
+one is the plan; of several the best by simulation, op by op, is taken.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import ClassVar
 
-from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
+from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
-from placers.learned.learned_placer import NEXT_ROUND, PolicyPlacer
+from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.rounds import rounds
-from placers.learned.whole_plans.decision_features import ProblemContext
-from placers.learned.whole_plans.policy import KIND, WholePlansPolicy
+from placers.learned.whole_plans.policy import KIND, RatedProblem, WholePlansPolicy, seconds_of
 
 TRAINER = "whole_plans"
 
 
 @dataclass(frozen=True, eq=False)
 class WholePlansPlacer(PolicyPlacer[WholePlansPolicy]):
-    """A policy's best pipeline by formula, or the best of several by simulation."""
+    """A policy's best rated plan, or the best of several by simulation."""
 
     divides_batch: ClassVar[bool] = True
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The best pipeline by formula, unsimulated, if one is asked for; else the best of several by simulation.
+        """The best rated plan, unsimulated, if one is asked for; else the best of several by simulation, op by op.
 
-        They are simulated at the grain of stages. Raises InputError for a problem for which only op placements make
-        sense.
+        Nothing is drawn: all seeds give the same plan. Raises InputError for a problem for which only op placements
+        make sense, or without any plan that it takes.
         """
         choices = max(1, min(self.samples or budget, budget))
+        plans = self._plans(problem)
+        first = next(plans, None)
+        if first is None:
+            raise InputError(f"{self.name}: {problem.name} takes none of the plans that are proposed; take 'planner'")
         if choices == 1:
-            return PlacerResult(self.proposals(problem, 1, seed)[0], self.name, seed)
-        best, rank, drawn = None, (True, math.inf), 0
-        for number, count in enumerate(rounds(self.seconds, choices)):
-            seeing, several = self._drawn(problem, count, seed + number * NEXT_ROUND)
-            drawn += len(several)
-            for one in several:
-                outcome = seeing.view.pipelines.outcome(one)
-                if best is None or (not outcome.fits, outcome.step_seconds) < rank:
-                    best, rank = one, (not outcome.fits, outcome.step_seconds)
-        assert best is not None
-        return PlacerResult(best.plan(problem, seeing.view.pipelines.layers), self.name, seed, drawn)
+            return PlacerResult(first, self.name, seed)
+        best, rank, tried = first, (True, math.inf), 0
+        for count in rounds(self.seconds, choices):
+            several = ([first] if not tried else []) + list(islice(plans, count - (not tried)))
+            for plan in several:
+                seconds, fits = seconds_of(problem, plan)
+                if (not fits, seconds) < rank:
+                    best, rank = plan, (not fits, seconds)
+            tried += len(several)
+        return PlacerResult(best, self.name, seed, tried)
 
-    def proposals(self, problem: Problem, count: int, seed: int) -> list[Plan]:
-        """At most `count` plans, the best by formula first, none simulated. Raises InputError as `place` does."""
-        seeing, several = self._drawn(problem, count, seed)
-        return [one.plan(problem, seeing.view.pipelines.layers) for one in several]
+    def proposals(self, problem: Problem, count: int, seed: int) -> list[Plan]:  # noqa: ARG002 - nothing is drawn
+        """At most `count` plans, the best rated first, none simulated. Raises InputError as `place` does."""
+        return list(islice(self._plans(problem), count))
 
-    def _drawn(self, problem: Problem, count: int, seed: int) -> tuple[ProblemContext, list[LayerPipeline]]:
+    def _plans(self, problem: Problem) -> Iterator[Plan]:
+        """Plans that the problem takes, the best rated first, without equal ones."""
         limit_torch_threads()
         policy = self.policy_for(problem)
-        seeing = policy.view(problem)
-        return seeing, policy.promising(seeing, count, seed)
+        view: RatedProblem = policy.view(problem)
+        seen = set[Plan]()
+        for number in policy.ranked(view).tolist():
+            plan = view.plan(number)
+            if plan is None or plan in seen:
+                continue
+            try:
+                plan.check(problem)
+            except InputError:
+                continue
+            seen.add(plan)
+            yield plan
 
 
 new_policy = WholePlansPolicy.new

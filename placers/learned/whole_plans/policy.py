@@ -1,8 +1,11 @@
-"""The policy of whole plans: for each kind of decision a small network that rates the actions that are possible."""
+"""The policy of whole plans: a small network that rates the candidates of a problem, by what closed forms say of them.
 
-from collections.abc import Iterator, Sequence
+What it learns is where closed forms are wrong: which of the plans that seem good are good, and which of them fit. A
+candidate is rated alone, but for what is known of the problem; of all candidates' ratings a softmax is a distribution.
+"""
+
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from typing import ClassVar
 
 import msgspec
@@ -10,26 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.pipelines.construction import Decision
-from envs.pipelines.pipeline import LayerPipeline
+from envs.costs.costs import costs_of
 from envs.plans.plan import Plan
+from envs.prepared_problem import PreparedProblem
+from envs.simulation.bounds import work_bound
+from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.learned.finite import check_outputs
-from placers.learned.plan_policy import Label, PlanPolicy
+from placers.learned.plan_policy import PlanPolicy
 from placers.learned.settings import FEW_SAMPLES, Settings, WholePlans
 from placers.learned.shapes import Size
-from placers.learned.whole_plans.chain_view import ProblemChain
-from placers.learned.whole_plans.decision_features import FEATURES, WIDTH, Choice, ProblemContext
-from placers.learned.whole_plans.label_search import best_known
-from placers.learned.whole_plans.outlook import EqualStageEstimates
+from placers.learned.whole_plans.candidates import Candidates
+from placers.learned.whole_plans.features import FEATURES, WIDTH, rows_of
 
 KIND = "whole_plans"
-DRAWN = 8  # pipelines of which the best by formula is taken, where none is simulated; ours
-MARGIN = 0.95  # of the memory is what a pipeline may fill by the formula; ours
-TRIES = 16  # pipelines that are drawn until one seems to fit; ours
-REFUSED = 3.0  # steps on the fastest device: what a pipeline counts that only the check of its plan refuses
 
 
 class WholePlansShape(msgspec.Struct, frozen=True):
@@ -38,16 +35,57 @@ class WholePlansShape(msgspec.Struct, frozen=True):
     hidden: Size = 64
 
 
-@dataclass(frozen=True)
-class Taken:
-    """A decision that was made."""
+@dataclass(frozen=True, eq=False)
+class RatedProblem:
+    """A problem as the policy sees it, and what its plans take."""
 
-    choice: Choice
-    place: int  # of the action that was taken, among those of the choice
+    candidates: Candidates
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be planned."""
+        return self.candidates.problem
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(candidates, WIDTH) what is known of each."""
+        return torch.from_numpy(rows_of(self.candidates).astype(np.float32))
+
+    @cached_property
+    def forms(self) -> list[tuple[str, int]]:
+        """(candidates,) the kind and the number of stages of each."""
+        return [(each.kind, len(each.pipeline.stages)) for each in self.candidates.each]
+
+    @cached_property
+    def bound(self) -> float:
+        """Seconds that no plan can beat, whether it divides the batch or not, and a nanosecond at least."""
+        return max(work_bound(self.problem, costs_of(self.problem).op_seconds), 1e-9)
+
+    def plan(self, number: int) -> Plan | None:
+        """The plan of a candidate; None for one that the problem does not take."""
+        try:
+            return self.candidates.plan(self.candidates.each[number])
+        except InputError:
+            return None
+
+    def judged(self, number: int) -> tuple[float, bool]:
+        """Step seconds of a candidate op by op, and whether it fits; infinite if the problem does not take it."""
+        plan = self.plan(number)
+        return (np.inf, False) if plan is None else seconds_of(self.problem, plan)
 
 
-class WholePlansPolicy(PlanPolicy[ProblemContext, Taken]):
-    """A distribution over the actions of each decision of a pipeline's construction."""
+def seconds_of(problem: Problem, plan: Plan) -> tuple[float, bool]:
+    """Step seconds of a plan, op by op, and whether it fits; infinite for one that is not valid."""
+    try:
+        laid = LaidOut.of(problem, plan)
+    except InputError:  # what only the plan as a whole shows
+        return np.inf, False
+    outcome = laid.simulator().run(laid.placement)
+    return outcome.step_seconds, bool((outcome.peak_bytes <= problem.cluster.memory_bytes).all())
+
+
+class WholePlansPolicy(PlanPolicy):
+    """A distribution over the candidates of a problem."""
 
     kind: ClassVar[str] = KIND
     shape_type: ClassVar[type[msgspec.Struct]] = WholePlansShape
@@ -56,137 +94,27 @@ class WholePlansPolicy(PlanPolicy[ProblemContext, Taken]):
     def __init__(self, shape: WholePlansShape) -> None:
         super().__init__()
         hidden = shape.hidden
-        self.rating = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(WIDTH[decision], hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
-                nn.Linear(hidden, 1),
-            )
-            for decision in Decision
-        )  # fmt: skip
+        self.rating = nn.Sequential(
+            nn.Linear(WIDTH, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)
+        )
 
-    def view(self, problem: Problem) -> ProblemContext:
-        """As `PlanPolicy.view`."""
-        view = ProblemChain.of(problem)
-        return ProblemContext(view, EqualStageEstimates(view))
+    def view(self, problem: Problem) -> RatedProblem:
+        """What it sees of a problem, made once. Raises InputError if only op placements make sense for it."""
+        return RatedProblem(Candidates(problem))
 
-    @torch.no_grad()
-    def logits(self, choice: Choice) -> Floats:
-        """(actions,) of one choice. Raises NotFiniteError for weights by which nothing can be computed."""
-        rows = torch.from_numpy(choice.rows.astype(np.float32))
-        scores = self.rating[choice.decision](rows)[:, 0]
-        check_outputs(scores)
-        found: Floats = scores.double().numpy()
+    def logits(self, rows: Tensor) -> Tensor:
+        """(candidates,) of rows, (candidates, WIDTH); differentiable."""
+        found: Tensor = self.rating(rows)[:, 0]
         return found
 
-    def draw(self, seeing: ProblemContext, rng: np.random.Generator | None = None) -> tuple[LayerPipeline, list[Taken]]:
-        """As `PlanPolicy.draw`."""
-        construction, taken = seeing.view.construction(), list[Taken]()
-        while not construction.ended:
-            choice = seeing.choice(construction)
-            place = 0
-            if len(choice.actions) > 1:
-                logits = self.logits(choice)
-                if rng is not None:
-                    logits = logits + rng.gumbel(size=len(logits))
-                place = int(logits.argmax())
-                taken.append(Taken(choice, place))
-            construction.take(int(choice.actions[place]))
-        return construction.pipeline, taken
-
-    def follow(self, seeing: ProblemContext, pipeline: LayerPipeline) -> list[Taken]:
-        """The decisions that make a pipeline, those that the policy would not ask for left out.
-
-        Devices of a stage come in an order in which it may choose them, if there is one. Raises InputError for a
-        pipeline that cannot be made.
-        """
-        construction, taken = seeing.view.construction(), list[Taken]()
-        while not construction.ended:
-            choice, leading = seeing.choice(construction), construction.leading_to(pipeline)
-            places = np.flatnonzero(np.isin(choice.actions, leading)).tolist()
-            if places and len(choice.actions) > 1:
-                taken.append(Taken(choice, places[0]))
-            construction.take(int(choice.actions[places[0]]) if places else leading[0])
-        construction.towards(pipeline)  # which says so if another one was made
-        return taken
-
-    def promising(self, view: ProblemContext, count: int, seed: int) -> list[LayerPipeline]:
-        """As `PlanPolicy.promising`: the best by formula first, of at least `DRAWN` candidates."""
-        drawn = list(islice(self.candidates(view, seed), max(count, DRAWN)))
-
-        def merit(pipeline: LayerPipeline) -> tuple[bool, float]:
-            seconds, full = view.view.formula.estimates(pipeline)
-            return full > MARGIN, seconds
-
-        return sorted(drawn, key=merit)[:count]
-
-    def candidates(self, seeing: ProblemContext, seed: int) -> Iterator[LayerPipeline]:
-        """Pipelines without end, the most likely first, then drawn ones; each seems to fit, if one of some tries does.
-
-        One that seems not to fit, by formula, computes stages again; if that does not suffice, others are drawn.
-        """
-        rng, formula = np.random.default_rng(seed), seeing.view.formula
-        is_first = True
-        while True:
-            tried = list[tuple[float, LayerPipeline]]()
-            while len(tried) < TRIES and not (tried and tried[-1][0] <= MARGIN):
-                one = formula.made_to_fit(self.draw(seeing, None if is_first else rng)[0], MARGIN)
-                tried.append((formula.estimates(one)[1], one))
-                is_first = False
-            yield min(tried, key=lambda each: max(each[0], MARGIN))[1]
-
-    def judge(self, view: ProblemContext, pipeline: LayerPipeline) -> tuple[float, bool]:
-        """As `PlanPolicy.judge`, at the grain of stages."""
-        try:
-            outcome = view.view.pipelines.outcome(view.view.formula.made_to_fit(pipeline, MARGIN))
-        except InputError:  # what only the plan's check finds
-            return REFUSED * view.view.step, False
-        return outcome.step_seconds, outcome.fits
-
-    def seconds_alone(self, view: ProblemContext) -> float:
-        """As `PlanPolicy.seconds_alone`."""
-        return view.view.step
-
-    def plan(self, view: ProblemContext, pipeline: LayerPipeline) -> Plan:
-        """As `PlanPolicy.plan`."""
-        return view.view.formula.made_to_fit(pipeline, MARGIN).plan(view.view.problem, view.view.pipelines.layers)
-
-    @classmethod
-    def search(cls, problem: Problem, simulations: int) -> Label:
-        """As `PlanPolicy.search`."""
-        view = ProblemChain.of(problem)
-        pipeline, _ = best_known(view, simulations, seed=0)
-        return () if pipeline is None else tuple(view.construction().towards(pipeline))
-
-    def decisions_of(self, view: ProblemContext, label: Label) -> list[Taken]:
-        """As `PlanPolicy.decisions_of`."""
-        construction = view.view.construction()
-        for action in label:
-            construction.take(action)
-        return self.follow(view, construction.pipeline)
+    def greedy(self, known: PreparedProblem) -> tuple[float, bool]:
+        """As `SavedPolicy.greedy`."""
+        view = self.view(known.problem)
+        judged = (view.judged(number) for number in self.ranked(view).tolist())
+        seconds, fits = next(each for each in judged if np.isfinite(each[0]))
+        return seconds / view.bound, fits
 
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
-        """Without labels but the best pipeline so far."""
-        samples = FEW_SAMPLES // 2
-        updates = max(1, simulations // samples)
-        return Settings(whole_plans=WholePlans(imitation=0, updates=updates, samples=samples, problems_per_update=1))
-
-    def score(self, decisions: Sequence[Taken]) -> tuple[Tensor, Tensor]:
-        """As `PlanPolicy.score`."""
-        log_probability, entropy = torch.zeros(len(decisions)), torch.zeros(len(decisions))
-        for kind in Decision:
-            of_kind = [number for number, each in enumerate(decisions) if each.choice.decision == kind]
-            if not of_kind:
-                continue
-            several = [decisions[number] for number in of_kind]
-            most = max(len(each.choice.actions) for each in several)
-            rows = np.zeros((len(several), most, WIDTH[kind]), np.float32)
-            exists = torch.zeros(len(several), most, dtype=torch.bool)
-            for number, each in enumerate(several):
-                rows[number, : len(each.choice.actions)] = each.choice.rows
-                exists[number, : len(each.choice.actions)] = True
-            logits = self.rating[kind](torch.from_numpy(rows))[..., 0].masked_fill(~exists, -1e9)
-            table = logits.log_softmax(-1)
-            places = torch.tensor([each.place for each in several])
-            log_probability[of_kind] = table.gather(1, places[:, None])[:, 0]
-            entropy[of_kind] = -(table.exp() * table).masked_fill(~exists, 0.0).sum(-1)
-        return log_probability, entropy
+        """A few updates for each simulation."""
+        updates = max(1, simulations // FEW_SAMPLES)
+        return Settings(whole_plans=WholePlans(updates=updates, problems_per_update=1))

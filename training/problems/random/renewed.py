@@ -6,12 +6,10 @@ import numpy as np
 
 from graphs.problem import Problem
 from graphs.runtime import IDEAL, Runtime
-from training.problems.random.random_chains import random_chain
 from training.problems.random.random_problem import random_problem
 from training.problems.random.settings import World
 
 TRAINED = 1 << 32  # next to a seed, tells the random numbers of problems from those of a trainer
-CHAIN = 1 << 20  # likewise, those of chains; the number of the first
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,3 @@ class RenewedProblems:
         rng = np.random.default_rng((self.seed, TRAINED, number))
         kind = str(rng.choice(self.settings.trained_on))
         return random_problem(self.settings, kind, rng, optimizer=self.optimizer, runtimes=self.runtimes)
-
-
-@dataclass(frozen=True)
-class RenewedChains(RenewedProblems):
-    """An endless row of random chains of some kinds."""
-
-    kinds: tuple[str, ...] = ()
-
-    def problem(self, number: int) -> Problem:
-        """A chain by its number."""
-        rng = np.random.default_rng((self.seed, CHAIN, CHAIN + number))
-        return random_chain(rng, str(rng.choice(self.kinds)), optimizer=self.optimizer, runtimes=self.runtimes)
