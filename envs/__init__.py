@@ -2,7 +2,7 @@
 
 Importing this package registers the environments by four ids: "envs:Placeto-v0" moves one op after another
 (`envs.gym.iterative`), "envs:GDP-v0" places all of them at once (`envs.gym.one_shot`), "envs:Replacement-v0" places
-anew what runs already (`envs.gym.replacement`), "envs:PipelinePlan-v0" makes plans that are pipelines
+again what runs already (`envs.gym.replacement`), "envs:PipelinePlan-v0" makes plans that are pipelines
 (`envs.gym.pipeline_plans`). `gymnasium.make("envs:GDP-v0", graph=..., cluster=...)` makes one,
 `gymnasium.make_vec("envs:Placeto-v0", num_envs=16, ...)` many episodes in parallel.
 """

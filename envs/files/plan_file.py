@@ -140,7 +140,7 @@ class SavedPlan:
         return PlacerResult(plan, found.placer, found.seed, found.simulations, made_for=content.made_for)
 
     def running(self, problem: Problem) -> Ints:
-        """(units,) the device of a problem's cluster on which each unit runs by this plan, or -1 if that has left.
+        """(ops,) the device of a problem's cluster on which each op runs by this plan, or -1 if that has left.
 
         The plan may be for another cluster, batch or precision: devices and ops are found by their names. Raises
         InputError, naming the file, for a plan that is no op placement, or leaves an op without a device.
@@ -149,11 +149,9 @@ class SavedPlan:
             decided, entries = self.content.plan, self._entries(problem)
             devices = decided.placement
             if not devices or decided.schedule or not all(isinstance(each, str) for each in devices.values()):
-                raise InputError("a model that is placed anew runs by an op placement, and this plan is another kind")
+                raise InputError("a model that is placed again runs by an op placement, and this plan is another kind")
             number = {device.name: position for position, device in enumerate(problem.cluster.devices)}
-            of_ops = entries.read({entry: number.get(str(name), -1) for entry, name in devices.items()})
-        running: Ints = np.array(of_ops)[problem.units.first_op]
-        return running
+            return np.array(entries.read({entry: number.get(str(name), -1) for entry, name in devices.items()}))
 
 
 def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, parts: str = "") -> None:

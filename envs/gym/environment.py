@@ -18,7 +18,7 @@ class PlacementEnv(gym.Env[Any, Any]):
     """An environment over problems; each episode places one of them."""
 
     metadata: dict[str, Any] = RENDERING
-    of_running: ClassVar[bool] = False  # whether its problems are those of placing anew what runs
+    of_running: ClassVar[bool] = False  # whether its problems are those of placing again what runs
     progress: Progress  # where the episode stands; steps change it
 
     def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:

@@ -7,7 +7,7 @@
 
 The last two show each unit by one of FEATURES: "published", what Placeto's paper names; "by_device", the same with
 seconds on each device and bytes of weights; "device_free", a copy of the graph for each device, whose columns do not
-depend on how many devices there are; "replacement", that of "by_device", and where a model runs that is placed anew.
+depend on how many devices there are; "replacement", that of "by_device", and where a model runs that is placed again.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Replacement:
 
     def running(self, problem: Problem) -> Running:
         """Where a problem's units run. Raises InputError for a plan that is not one of them, or no op placement."""
-        return Running(read_plan(Path(self.plan)).running(problem), self.steps, self.checkpoint)
+        return Running.of_ops(problem, read_plan(Path(self.plan)).running(problem), self.steps, self.checkpoint)
 
     def evaluator(self, problem: Problem) -> ReplacementEvaluator:
         """A step, and moving there."""
@@ -78,21 +78,22 @@ class _Known(Extension[Any]):
 
 
 def replacing(problem: Problem, running: Running) -> Problem:
-    """The problem of placing anew what runs. Raises InputError if that is not the problem's, as `Running.check`."""
+    """The problem of placing again what runs. Raises InputError if that is not the problem's, as `Running.check`."""
     running.check(problem)
-    digest = hashlib.sha256(np.ascontiguousarray(running.placement, np.int64).tobytes()).hexdigest()[:8]
-    name = f"replacement:plan={digest},steps={running.steps:g},checkpoint={running.checkpoint_bytes_per_second:g}"
+    runs = np.concatenate([running.placement, running.op_devices(problem)])
+    digest = hashlib.sha256(runs.astype(np.int64).tobytes()).hexdigest()[:8]
+    name = f"replacement:plan={digest},steps={running.steps:g},checkpoint={running.checkpoint:g}"
     return replace(problem, objective=_Known("envs.objectives", name, known=running))
 
 
 def running_of(problem: Problem) -> Running | None:
-    """What runs, if the objective of a problem is to place that anew. Raises InputError as `Replacement.running`."""
+    """What runs, if the objective of a problem is to place that again. Raises InputError as `Replacement.running`."""
     built = problem.objective.built
     return built.running(problem) if isinstance(built, Replacement | _Known) else None
 
 
 def _of_plan(evaluator: ReplacementEvaluator, problem: Problem, plan: Plan) -> float:
-    placement = plan.per_unit(problem, "what places a running model anew")
+    placement = plan.per_unit(problem, "what places a running model again")
     return simulate(problem, plan).step_seconds + float(evaluator.moves(placement[None])[0][0])
 
 

@@ -1,1 +1,1 @@
-"""Replacement: a model that runs already is placed anew, since its devices or its costs have changed."""
+"""Replacement: a model that runs already is placed again, since its devices or its costs have changed."""

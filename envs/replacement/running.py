@@ -1,6 +1,6 @@
 """Running: where a model runs at the moment, and what it costs to run it elsewhere from now on.
 
-A plan is chosen anew when a device leaves or slows down, when the batch grows, or when costs or the precision are
+A model is placed again when a device leaves or slows down, when the batch grows, or when costs or the precision are
 others than before. It is worth its step, and its share of the moves that lead to it:
 
     objective = step seconds + moving seconds / steps
@@ -15,6 +15,7 @@ What only devices that left have held is read from a checkpoint, as in Varuna (A
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -36,21 +37,36 @@ class Running:
 
     placement: Ints  # (units,) device, or LEFT
     steps: float = STEPS  # over which moving is paid off: about as many as there are until the next change
-    checkpoint_bytes_per_second: float = CHECKPOINT  # at which each device reads what no device holds
+    checkpoint: float = CHECKPOINT  # bytes/s at which each device reads what no device holds
+    op_placement: Ints | None = None  # (ops,) the same of each op, where ops of one unit may run apart
+
+    @classmethod
+    def of_ops(cls, problem: Problem, placement: Ints, steps: float = STEPS, checkpoint: float = CHECKPOINT) -> Self:
+        """What runs by the device of each op, (ops,), or LEFT: a unit is where the first of its ops is that has one."""
+        there = np.flatnonzero(placement != LEFT)
+        units, first = np.unique(problem.graph.units[there], return_index=True)
+        of_units = np.full(len(problem.units), LEFT)
+        of_units[units] = placement[there[first]]
+        return cls(of_units, steps, checkpoint, placement)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "checkpoint_bytes_per_second"):
+        for name in ("steps", "checkpoint"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)}; expected a number > 0")
 
     def check(self, problem: Problem) -> None:
         """Raise InputError if it is not about the units and devices of a problem."""
-        units, devices, given = len(problem.units), len(problem.cluster), self.placement
-        if given.shape != (units,) or (units and not LEFT <= given.min() <= given.max() < devices):
-            raise InputError(
-                f"what runs is to be one of {devices} devices, or {LEFT} for one that left, for each of the {units} "
-                f"units of {problem.graph.name!r}; got an array of shape {given.shape}"
-            )
+        devices, units, ops = len(problem.cluster), len(problem.units), len(problem.graph)
+        for what, count, given in (("units", units, self.placement), ("ops", ops, self.op_devices(problem))):
+            if given.shape != (count,) or (count and not LEFT <= given.min() <= given.max() < devices):
+                raise InputError(
+                    f"what runs is to be one of {devices} devices, or {LEFT} for one that left, for each of the "
+                    f"{count} {what} of {problem.graph.name!r}; got an array of shape {given.shape}"
+                )
+
+    def op_devices(self, problem: Problem) -> Ints:
+        """(ops,) the device of each op, or LEFT."""
+        return self.placement[problem.graph.units] if self.op_placement is None else self.op_placement
 
     def moves(self, problem: Problem) -> MovedWeights:
         """What placements of a problem move. Raises InputError as `check`."""
@@ -58,8 +74,9 @@ class Running:
         cluster, devices, sizes = problem.cluster, len(problem.cluster), stored_bytes(problem)
         uses = distinct_pairs(problem.units.weight_uses[:, ::-1])[0]  # by weight
         held = np.zeros((len(sizes), devices), np.bool_)
-        runs = uses[self.placement[uses[:, 1]] != LEFT]
-        held[runs[:, 0], self.placement[runs[:, 1]]] = True
+        op, weight = problem.graph.weight_uses.T
+        holder = self.op_devices(problem)[op]
+        held[weight[holder != LEFT], holder[holder != LEFT]] = True
         links, checkpoints = cluster.links, int(cluster.links.max(initial=-1)) + 1
         channel, seconds = np.full(held.shape, HELD), np.zeros(held.shape)
         for device in range(devices):
@@ -68,7 +85,7 @@ class Running:
             taken = np.where(held[absent], taken, np.inf)
             source = taken.argmin(axis=1)
             is_held = held[absent].any(axis=1)
-            read = sizes[absent] / self.checkpoint_bytes_per_second
+            read = sizes[absent] / self.checkpoint
             channel[absent, device] = np.where(is_held, links[source, device], checkpoints + device)
             seconds[absent, device] = np.where(is_held, taken.min(axis=1, initial=np.inf), read)
         return MovedWeights(

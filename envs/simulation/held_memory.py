@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs.algorithms.pairs import distinct_pairs
+from graphs.algorithms.pairs import distinct_pairs, row_offsets
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
@@ -73,7 +73,7 @@ class HeldMemory:
 
     @cached_property
     def _offsets(self) -> Ints:
-        return np.searchsorted(self.holders[:, 0], np.arange(self.units + 1))
+        return row_offsets(self.holders[:, 0], self.units)
 
 
 class Room:

@@ -108,9 +108,9 @@ def streams(
     *, count: int = STREAMS, changes: int = CHANGES, milliseconds: float = 50.0, reference_seconds: float = 10.0,
     seed: int = 0,
 ) -> None:  # fmt: skip
-    """Let rivals place running models anew, and print what they find over what a search of seconds finds."""
+    """Let rivals place running models again, and print what they find over what a search of seconds finds."""
     results = StreamResults.none(milliseconds / 1e3, reference_seconds)
-    with progress_bar("placing anew", total=count, unit="stream") as bar:
+    with progress_bar("placing again", total=count, unit="stream") as bar:
         for stream in changes_in_streams(count, seed=seed, changes=changes):
             for change in stream:
                 results.add(change)

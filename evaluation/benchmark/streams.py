@@ -1,11 +1,11 @@
-"""Streams of changes: a model runs, something changes, it is placed anew, something else changes, and so on.
+"""Streams of changes: a model runs, something changes, it is placed again, something else changes, and so on.
 
 Half of the streams are of captured models, the test graphs of ten families, and half of random graphs of the kinds that
 the released policy was not trained on; all on 4 to 16 devices, run as `placelab place` has it by default. What changes
 is drawn: a device that is in use leaves or becomes slower, one comes back or recovers, the batch is another, kinds of
 ops take longer or shorter, a captured model is trained in another precision. What runs when the next change comes is
 what annealing finds for the one before, in the same simulations whatever the machine: so a seed says all of a stream.
-Models that hardly gain by several devices are left out, as there is nothing to be placed anew.
+Models that hardly gain by several devices are left out, as there is nothing to be placed again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Way = Callable[["_Conditions", Problem, Bools, np.random.Generator], "tuple[str,
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What changed, and the problem of placing anew what runs, with the objective `replacement`."""
+    """What changed, and the problem of placing again what runs, with the objective `replacement`."""
 
     what: str
     problem: Problem

@@ -1,4 +1,4 @@
-"""Pairs of numbers, such as edges, in arrays (pairs, 2)."""
+"""Pairs of numbers, such as edges, in arrays (pairs, 2), and where numbers are in ascending arrays."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     order = np.argsort(right, kind="stable")
     first, after = (np.searchsorted(right[order], left, side) for side in ("left", "right"))
     return np.repeat(np.arange(len(left)), after - first), order[ranges(first, after - first)]
+
+
+def row_offsets(keys: Ints, rows: int) -> Ints:
+    """(rows + 1,) where each row begins in an array sorted by its rows, (keys,); row k ends where k + 1 begins."""
+    return np.searchsorted(keys, np.arange(rows + 1)).astype(np.int64)
 
 
 def ranges(first: Ints, count: Ints) -> Ints:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from graphs.algorithms.pairs import ranges, row_offsets
 from graphs.foundation.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -76,12 +77,11 @@ class HeldTensors:
 
         A tensor that grows is held in the parts that are read: one for each share.
         """
-        starts = np.searchsorted(self.uses[:, 0], np.arange(int(op.max(initial=-1)) + 2))
+        begins = row_offsets(self.uses[:, 0], int(op.max(initial=-1)) + 1)
         these = np.flatnonzero(op >= 0)
-        count = np.diff(starts)[op[these]]
+        count = np.diff(begins)[op[these]]
         copy = np.repeat(these, count)
-        within = np.arange(len(copy)) - np.repeat(np.cumsum(count) - count, count)
-        tensor = self.uses[np.repeat(starts[op[these]], count) + within, 1]
+        tensor = self.uses[ranges(begins[op[these]], count), 1]
         part = np.where(self.grows[tensor], share[copy], 1.0)
         keys, number = np.unique(np.column_stack([tensor, part]), axis=0, return_inverse=True)
         which = keys[:, 0].astype(np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.simulation.blueprint import Records
 from envs.simulation.compiled import inlined, subroutine
+from graphs.algorithms.pairs import row_offsets
 from graphs.op_graph import Floats, Ints
 from graphs.op_graph.parts import Parts
 from graphs.problem import Problem
@@ -35,7 +36,7 @@ class OrderTables(NamedTuple):
         """The tables of a problem whose ops have some priorities, (ops,), at first."""
         parts, ops = Parts.of(problem.graph), len(problem.graph)
         return cls(
-            np.searchsorted(parts.unit, np.arange(len(problem.units) + 1)), parts.offsets, parts.ops,
+            row_offsets(parts.unit, len(problem.units)), parts.offsets, parts.ops,
             np.zeros(ops, np.int64), np.zeros(ops), float(LARGEST * np.ptp(priorities)),
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from graphs.problem import Problem
 
 
 def running_starts(problem: Problem) -> Ints:
-    """(starts, units) those of a problem whose objective is to place anew what runs; none of any other."""
+    """(starts, units) those of a problem whose objective is to place again what runs; none of any other."""
     running = running_of(problem)
     if running is None:
         return np.zeros((0, len(problem.units)), np.int64)

@@ -105,7 +105,7 @@ def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None
     That of a learned placer comes first: the best of some samples, or its greedy placement where the budget is too
     small for a choice; of limited seconds it has its share. Then come those of the cheap placers for which there is
     time; no note says which these are.
-    Where a running model is placed anew, `placers.search.running_starts` come before all of them.
+    Where a running model is placed again, `placers.search.running_starts` come before all of them.
     """
     until = time.process_time() + SECONDS_SHARE * seconds
     if seconds < math.inf:

@@ -17,7 +17,7 @@ from graphs.problem import MEASURED, STEP_TIME, Problem, objective_of
 from tests.oracle.toys import random_graph, toy_cluster
 
 # What is measured depends on what was run before, and needs processes: tests/envs/test_measured_objective.py.
-# What is placed anew needs the plan that runs: tests/envs/test_replacement.py.
+# What is placed again needs the plan that runs: tests/envs/test_replacement.py.
 NAMES = [file.replace("_", "-") for file in by_name.names("envs.objectives") if file not in (MEASURED, "replacement")]
 
 

@@ -1,4 +1,4 @@
-"""Placing anew what runs: what is moved, what a plan is then worth, and the environment of it."""
+"""Placing again what runs: what is moved, what a plan is then worth, and the environment of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_moves_by_hand(placement: list[int], moved_bytes: float, seconds: f
 
 
 def test_what_no_device_holds_comes_from_a_checkpoint_and_each_device_reads_by_itself() -> None:
-    of = evaluator(three_weights(), [LEFT, 0, LEFT, LEFT], steps=2, checkpoint_bytes_per_second=0.5)
+    of = evaluator(three_weights(), [LEFT, 0, LEFT, LEFT], steps=2, checkpoint=0.5)
     seconds, moved_bytes = of.moves([[0, 0, 1, 2], [0, 0, 1, 1], [1, 0, 0, 0]])
     assert moved_bytes.tolist() == [6, 6, 14]  # weight 0 is still on device 0, where op 1 runs
     assert seconds.tolist() == [8 / 2, 12 / 2, 12 / 2]
@@ -107,10 +107,49 @@ def test_a_plan_file_says_what_runs_by_the_names_of_devices(tmp_path: Path) -> N
     assert found.running.steps == 7
 
 
+def bytes_by_hand(problem: Problem, runs: Ints, goes: Ints) -> float:
+    """What moves where ops, (ops,), run on some devices and go to others, by loops over sets."""
+    uses, sizes = problem.graph.weight_uses.tolist(), stored_bytes(problem)
+    return sum(
+        sizes[weight]
+        for device in range(len(problem.cluster))
+        for weight in {weight for op, weight in uses if goes[op] == device}
+        - {weight for op, weight in uses if runs[op] == device}
+    )
+
+
+def test_ops_that_ran_apart_are_counted_each_where_it_ran_in_whatever_groups_they_are_now() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        graph = replace(random_graph(12, seed), group=rng.integers(0, 5, 12))
+        problem = Problem(graph, toy_cluster(3), "adam")
+        running = Running.of_ops(problem, rng.integers(LEFT, 3, 12))
+        assert running.op_placement is not None
+        found = evaluator_of(replacing(problem, running))
+        assert isinstance(found, ReplacementEvaluator)
+        placements = rng.integers(0, 3, (4, len(problem.units)))
+        expected = [bytes_by_hand(problem, running.op_placement, each[graph.units]) for each in placements]
+        assert found.moves(placements)[1].tolist() == expected
+
+
+def test_a_plan_of_ops_that_are_tied_now_is_read_op_by_op(tmp_path: Path) -> None:
+    before, file = three_weights(), tmp_path / "running.plan.json"
+    save_plan(PlacerResult(Plan.of([0, 1, 1, 2])), before, Simulator(before).timeline([0, 1, 1, 2]), file)
+    tied = replace(before, graph=replace(before.graph, group=np.array([0, 1, 0, 0])))
+    found = evaluator_of(replace(tied, objective=objective_of(f"replacement:plan={file}")))
+    assert isinstance(found, ReplacementEvaluator)
+    assert found.running.placement.tolist() == [0, 1]
+    assert found.moves([[0, 1], [1, 1]])[1].tolist() == [4 + 2, 2]  # device 1 has weights 0 and 1
+
+
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     problem = three_weights()
     with pytest.raises(InputError, match="steps is 0; expected a number > 0"):
         Running(np.zeros(4, np.int64), steps=0)
+    with pytest.raises(InputError, match=r"^checkpoint is -1; expected"):
+        Running(np.zeros(4, np.int64), checkpoint=-1)
+    with pytest.raises(InputError, match="the 4 ops of"):
+        replacing(problem, Running(np.zeros(4, np.int64), op_placement=np.full(4, 3)))
     with pytest.raises(InputError, match="one of 3 devices, or -1"):
         replacing(problem, Running(np.full(4, 3)))
     with pytest.raises(InputError, match="name the plan that runs"):

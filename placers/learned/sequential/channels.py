@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from graphs.algorithms.pairs import distinct_pairs
+from graphs.algorithms.pairs import distinct_pairs, row_offsets
 from graphs.cluster import Cluster
 from graphs.op_graph import Ints
 
@@ -32,4 +32,4 @@ class Channels(NamedTuple):
 def _users(links: Ints, devices: Ints, number: int) -> tuple[Ints, Ints]:
     """(channels + 1,) where the devices of each channel begin, and these; of (pairs,) links and devices."""
     pairs, _ = distinct_pairs(np.stack([links, devices], axis=1))
-    return np.searchsorted(pairs[:, 0], np.arange(number + 1)).astype(np.int64), np.ascontiguousarray(pairs[:, 1])
+    return row_offsets(pairs[:, 0], number), np.ascontiguousarray(pairs[:, 1])

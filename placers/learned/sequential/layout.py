@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from envs.costs.costs import Costs
 from envs.simulation.bounds import host_bound, path_bound, work_bound
 from envs.simulation.held_memory import HeldMemory
+from graphs.algorithms.pairs import row_offsets
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.op_graph.paths import earliest_starts
@@ -93,9 +94,9 @@ class RolloutLayout(NamedTuple):
             order=placed_in,
             op_start=forward.start,
             ops=forward.ops,
-            inside_start=starts(forward.edges[:, 1], len(graph)),
+            inside_start=row_offsets(forward.edges[:, 1], len(graph)),
             producers=np.ascontiguousarray(forward.edges[:, 0]),
-            input_start=starts(forward.readers, count),
+            input_start=row_offsets(forward.readers, count),
             inputs=forward.inputs,
             carries=carries,
             input_bytes=input_bytes,
@@ -108,7 +109,7 @@ class RolloutLayout(NamedTuple):
             neighbour=neighbour,
             link_bytes=units.link_bytes[links],
             linked_bytes=np.bincount(units.links.ravel(), np.repeat(units.link_bytes, 2), count).astype(np.float64),
-            held_start=starts(holder, count),
+            held_start=row_offsets(holder, count),
             held=np.ascontiguousarray(tensor),
             tensor_bytes=held.tensor_bytes,
             held_bytes=np.bincount(holder, held.tensor_bytes[tensor], count).astype(np.float64),
@@ -158,11 +159,6 @@ def _order(problem: Problem, costs: Costs, order: str, rank: Floats) -> Ints:
     return problem.units.order if order == "topological" else np.lexsort((problem.units.first_position, -rank))
 
 
-def starts(key: Ints, count: int) -> Ints:
-    """(count + 1,) where each key begins in an array sorted by it."""
-    return np.searchsorted(key, np.arange(count + 1)).astype(np.int64)
-
-
 def renamed_by_use(layout: RolloutLayout, placement: Ints) -> Ints:
     """(units,) the placement with equal devices renamed: in the layout's order, of the empty ones the first comes next.
 
@@ -186,7 +182,7 @@ def _forward_ops(graph: OpGraph) -> tuple[ForwardOps, Bools, Floats]:
     edges = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
     edges = edges[np.argsort(edges[:, 1], kind="stable")]
     readers, inputs, carries, input_bytes = _inputs(graph)
-    start = starts(graph.units[ops], graph.num_units)
+    start = row_offsets(graph.units[ops], graph.num_units)
     return ForwardOps(start, ops, edges, inputs, readers), carries, input_bytes
 
 

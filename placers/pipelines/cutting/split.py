@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.simulation.compiled import compiled
+from graphs.algorithms.pairs import row_offsets
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
 from placers.pipelines.cutting.contracted_graph import ContractedGraph
@@ -199,7 +200,7 @@ def _nets_of_nodes(contracted: ContractedGraph) -> tuple[Ints, Ints]:
     """Compressed rows (offsets (nodes + 1,), nets): the nets that each node has a part of."""
     pairs = sorted((node, net) for net, members in enumerate(contracted.nets) for node in members)
     of_node, nets = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
-    return np.searchsorted(of_node, np.arange(len(contracted) + 1)), nets
+    return row_offsets(of_node, len(contracted)), nets
 
 
 @compiled
