@@ -189,9 +189,10 @@ class Parallel(Named):
         if count > devices or count % others:
             said = [f"dp={dp}"] * bool(dp) + [f"tp={self.tp}"] + [f"cp={self.cp}"] * (self.cp > 1)
             degrees = f"{', '.join(said)} and pp={self.pp}"
+            besides = " besides CPUs" if devices < len(problem.cluster) else ""
             raise InputError(
                 f"parallel: {degrees} take {others * max(dp, 1)} devices{'' if dp else ' for each replica'}, "
-                f"cluster {problem.cluster.name!r} has {devices}; choose degrees whose product is "
+                f"cluster {problem.cluster.name!r} has {devices}{besides}; choose degrees whose product is "
                 + ("at most that" if dp else "a divisor of that, or say dp")
             )
         return count // self.pp

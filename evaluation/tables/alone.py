@@ -18,6 +18,7 @@ class Alone(NamedTuple):
 
     device: str
     seconds: float  # of a step there
+    too_small: tuple[str, ...] = ()  # devices that would be faster, and do not hold everything; one of each kind
 
 
 def all_on_one(problem: Problem) -> Ints:
@@ -45,4 +46,6 @@ def fastest_alone(problem: Problem) -> Alone | None:
     best = int(seconds.argmin())
     if not np.isfinite(seconds[best]):
         return None
-    return Alone(cluster.devices[int(devices[first[best]])].name, float(seconds[best]))
+    faster = np.flatnonzero(outcomes.step_seconds < seconds[best])
+    name = [cluster.devices[device].name for device in devices[first].tolist()]
+    return Alone(name[best], float(seconds[best]), tuple(name[each] for each in faster.tolist()))

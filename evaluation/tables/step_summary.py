@@ -100,6 +100,8 @@ class StepSummary:
         if self.alone is None:
             return "No device holds everything alone."
         taken = f"The fastest device alone, {self.alone.device}, takes {seconds(self.alone.seconds)}"
+        if small := self.alone.too_small:
+            taken += f" ({' and '.join(small)} {'has' if len(small) == 1 else 'have'} too little memory)"
         if self.step_seconds <= 0:
             return f"{taken}."
         slower = "; this plan is slower" if self.speedup < 1 - SAME else ""

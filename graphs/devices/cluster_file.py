@@ -1,8 +1,7 @@
 """A cluster on disk, `*.cluster.toml` (or `*.cluster.json`, with the same fields), as people write it.
 
 Servers with devices and links of the catalogue (`graphs.devices.catalogue`, which also says how a file adds its own),
-joined
-by a network (`graphs.devices.servers`):
+joined by a network (`graphs.devices.servers`):
 
     [[servers]]
     devices = ["rtx3090@pcie4x16", "rtx3060"] # on 16 lanes of their own; on what the server says

@@ -79,9 +79,10 @@ def test_unlike_devices_of_which_only_the_slower_holds_everything() -> None:
     problem = Problem(graph, unlike)
     alone = fastest_alone(problem)
     assert alone is not None
-    assert alone == ("gpu:1", 2.0)
+    assert alone == ("gpu:1", 2.0, ("gpu:0",))
     slower = StepSummary.of(Simulator(problem).timeline([1, 1]))
-    assert slower.over_alone == "The fastest device alone, gpu:1, takes 2.00 s, 1.00 times as long."
+    alone_takes = "The fastest device alone, gpu:1, takes 2.00 s (gpu:0 has too little memory)"
+    assert slower.over_alone == f"{alone_takes}, 1.00 times as long."
 
 
 def test_a_step_that_no_device_holds_alone() -> None:

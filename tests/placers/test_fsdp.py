@@ -106,6 +106,10 @@ def test_updates_are_offloaded_where_the_state_has_no_room() -> None:
     assert simulate(tight, found.plan).fits
     with pytest.raises(InputError, match="has none; list the CPU"):
         Fsdp(offload=True).place(problem())
+    with pytest.raises(
+        InputError, match="dp=3, tp=1 and pp=1 take 3 devices, cluster 'cpu_gpu:gpus=2' has 2 besides CPUs"
+    ):
+        Parallel(dp=3, offload=True).place(roomy)
 
 
 def test_on_several_servers_each_holds_all_parts_where_that_is_faster() -> None:
