@@ -66,6 +66,17 @@ def test_passes_are_as_if_each_were_one_op(
         assert found.step_seconds > timed(expanded, apart.problem(cluster), plan).step_seconds
 
 
+@pytest.mark.parametrize("expanded", GRAINS)
+def test_where_each_pass_is_one_op_every_runtime_takes_the_same_step(expanded: Expand) -> None:
+    """As in measured profiles of layers: what is sent is there when the pass ends, and no loop makes any copies."""
+    pipeline = Pipeline(3, 4, forward=[1, 2, 3], backward=4, activation=3, gradient=2)
+    problem, plan = pipeline.problem(servers(3, latency=0.5, bandwidth=2.0)), pipeline.plan("early_backward_a")
+    specs = ("parallelize", "parallelize:copies=barrier,defer=false", "run", "torch-pipelining", "megatron")
+    runtimes = [runtime_of(spec).with_knobs(host="none") for spec in specs]
+    seconds = {timed(expanded, replace(problem, runtime=each), plan).step_seconds for each in (IDEAL, *runtimes)}
+    assert len(seconds) == 1
+
+
 def test_what_leaves_early_has_to_wait_on_its_device() -> None:
     """An op of the pass makes what the next stage reads, and another op runs after it; both outputs are then there."""
     pipeline = Pipeline(2, forward=1, backward=2, weight_gradient=3, gradient=100, weights=1)
