@@ -151,7 +151,15 @@ class SavedPlan:
             if not devices or decided.schedule or not all(isinstance(each, str) for each in devices.values()):
                 raise InputError("a model that is placed again runs by an op placement, and this plan is another kind")
             number = {device.name: position for position, device in enumerate(problem.cluster.devices)}
-            return np.array(entries.read({entry: number.get(str(name), -1) for entry, name in devices.items()}))
+            try:
+                return np.array(entries.read({entry: number.get(str(name), -1) for entry, name in devices.items()}))
+            except InputError as error:
+                if problem.graph.is_training:
+                    raise
+                raise InputError(
+                    f"{problem.graph.name!r} is a forward pass alone, and this plan is not of it; name one for which "
+                    f"`--no-training` was given, too: {error}"
+                ) from None
 
 
 def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, parts: str = "") -> None:

@@ -59,7 +59,9 @@ class EnvironmentSettings(ProblemSettings):
     """What an environment can be given in which each unit is placed."""
 
     obs: str = "ids"  # what an observation is: "ids", "dict" or "graph" (`envs.gym.observations`)
-    features: str = "by_device"  # what "dict" and "graph" show of a unit; also "published" or "device_free"
+    features: str = (
+        "by_device"  # what "dict" and "graph" show of a unit; also "published", "device_free", "replacement"
+    )
     max_units: int | None = None  # pad observations to this number of units; to the largest graph's unless given
 
 

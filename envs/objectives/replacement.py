@@ -92,9 +92,25 @@ def running_of(problem: Problem) -> Running | None:
     return built.running(problem) if isinstance(built, Replacement | _Known) else None
 
 
+def moves_of(problem: Problem, plan: Plan) -> tuple[float, float] | None:
+    """Seconds and bytes of moving to a plan; None if the objective of its problem is not to place again what runs.
+
+    Raises InputError as `Replacement.of_plan`.
+    """
+    if (running := running_of(problem)) is None:
+        return None
+    seconds, moved_bytes = _moves(ReplacementEvaluator(problem, running), problem, plan)
+    return seconds * running.steps, moved_bytes
+
+
 def _of_plan(evaluator: ReplacementEvaluator, problem: Problem, plan: Plan) -> float:
-    placement = plan.per_unit(problem, "what places a running model again")
-    return simulate(problem, plan).step_seconds + float(evaluator.moves(placement[None])[0][0])
+    return simulate(problem, plan).step_seconds + _moves(evaluator, problem, plan)[0]
+
+
+def _moves(evaluator: ReplacementEvaluator, problem: Problem, plan: Plan) -> tuple[float, float]:
+    """Seconds of moving to a plan, for each of the steps that pay for it, and bytes."""
+    seconds, moved_bytes = evaluator.moves(plan.per_unit(problem, "what places a running model again")[None])
+    return float(seconds[0]), float(moved_bytes[0])
 
 
 build = Replacement

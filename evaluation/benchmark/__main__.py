@@ -12,6 +12,7 @@ python -m evaluation.benchmark streams       # placers in 50 ms on streams of ch
 python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
 """
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -99,6 +100,7 @@ def score(
     That is the mean of the best known step time over the program's; then a line for each problem, with what its step
     waited for. On each problem the program may take `seconds`, `memory_gib` and `budget` simulations.
     """
+    _check_amounts(seed, budget=budget, seconds=seconds, memory_gib=memory_gib)
     limits = program_score.Limits(budget, seconds, memory_gib)
     print(program_score.score_program(program, Benchmark.load(problems), suite, limits=limits, seed=seed))
 
@@ -109,6 +111,7 @@ def streams(
     seed: int = 0,
 ) -> None:  # fmt: skip
     """Let rivals place running models again, and print what they find over what a search of seconds finds."""
+    _check_amounts(seed, count=count, changes=changes, milliseconds=milliseconds, reference_seconds=reference_seconds)
     results = StreamResults.none(milliseconds / 1e3, reference_seconds)
     with progress_bar("placing again", total=count, unit="stream") as bar:
         for stream in changes_in_streams(count, seed=seed, changes=changes):
@@ -123,6 +126,15 @@ def leaderboard(*, out: Path = PAGE, problems: Folder = FOLDER) -> None:
     """Verify all submissions of the repository, and make the page and its plot, next to it."""
     benchmark = Benchmark.load(problems)
     write_leaderboard(benchmark, load_submissions(benchmark.index.name), out, out.with_suffix(".svg"))
+
+
+def _check_amounts(seed: int, **amounts: float) -> None:
+    """Raise InputError for an amount that is not a finite number above 0, and for a negative seed."""
+    for name, amount in amounts.items():
+        if not 0 < amount < math.inf:
+            raise InputError(f"--{name.replace('_', '-')} is {amount:g}; expected a finite number > 0")
+    if seed < 0:
+        raise InputError(f"--seed is {seed}; expected a whole number >= 0")
 
 
 def main() -> None:

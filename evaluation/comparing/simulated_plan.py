@@ -19,6 +19,7 @@ from envs.expansion.layout import Layout
 from envs.files.plan_file import load_plan, save_plan
 from envs.files.plan_sections import ScheduleSection
 from envs.objectives import evaluate_objective
+from envs.objectives.replacement import moves_of
 from envs.orders import order_name
 from envs.plans.conditions import Conditions
 from envs.plans.placer_result import PlacerResult
@@ -238,15 +239,21 @@ class SimulatedPlan(Shown):
         return printable(plan_lines(self.timeline, self.result.placer))
 
     def _shown(self) -> RenderableType:
-        value = self.record.objective_value
-        name, said = self.record.objective, [] if self.robustness is None else [robustness_sentence(self.robustness)]
+        said = [] if self.robustness is None else [robustness_sentence(self.robustness)]
         said += self.record.notes
         table = plan_table(
             self.timeline, self.record.lower_bound_seconds, self.program_seconds,
-            objective=[] if value is None else [f"Its {name} is {worth(name, value)}."],
+            objective=self._objective_sentences(),
         )  # fmt: skip
         lines = ["To run it:", *(f"  {line}" for line in self.to_run)] if self.to_run else []
         return Group(table, *map(Text, said), *(Text(line, no_wrap=True, overflow="ignore") for line in lines))
+
+    def _objective_sentences(self) -> list[str]:
+        """What the plan is worth by an objective that is not the step, and what is moved once to get there."""
+        value, name, moves = self.record.objective_value, self.record.objective, moves_of(self.problem, self.plan)
+        said = [] if value is None else [f"Its {name} is {worth(name, value)}."]
+        moving = [] if moves is None else [f"To move there takes {seconds(moves[0])} once, for {memory(moves[1])}."]
+        return said + moving
 
 
 def _only_placement(problem: Problem, placer: str, seed: int) -> PlacerResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.replacement.evaluator import ReplacementEvaluator
 from envs.replacement.kept import kept, kept_placements
-from envs.replacement.running import LEFT, Running, stored_bytes
+from envs.replacement.running import CHECKPOINT, LEFT, STEPS, Running, stored_bytes
 from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints, Phase
@@ -35,8 +36,10 @@ def three_weights() -> Problem:
     return Problem(graph, toy_cluster(3), "none")
 
 
-def evaluator(problem: Problem, runs: list[int], **knobs: float) -> ReplacementEvaluator:
-    found = evaluator_of(replacing(problem, Running(np.array(runs), **knobs)))
+def evaluator(
+    problem: Problem, runs: list[int], steps: float = STEPS, checkpoint: float = CHECKPOINT
+) -> ReplacementEvaluator:
+    found = evaluator_of(replacing(problem, Running(np.array(runs), steps, checkpoint)))
     assert isinstance(found, ReplacementEvaluator)
     return found
 
@@ -111,7 +114,7 @@ def bytes_by_hand(problem: Problem, runs: Ints, goes: Ints) -> float:
     """What moves where ops, (ops,), run on some devices and go to others, by loops over sets."""
     uses, sizes = problem.graph.weight_uses.tolist(), stored_bytes(problem)
     return sum(
-        sizes[weight]
+        float(sizes[weight])
         for device in range(len(problem.cluster))
         for weight in {weight for op, weight in uses if goes[op] == device}
         - {weight for op, weight in uses if runs[op] == device}
@@ -156,6 +159,10 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         ReplacementEnv(problem)
     with pytest.raises(InputError, match="gone"):
         replace(problem, objective=objective_of(f"replacement:plan={tmp_path / 'gone.plan.json'}")).objective.loaded()
+    other, file = Problem(toy_graph([1] * 5, []), toy_cluster(3)), tmp_path / "step.plan.json"
+    save_plan(PlacerResult(Plan.of([0] * 4 + [1])), other, Simulator(other).timeline([0] * 4 + [1]), file)
+    with pytest.raises(InputError, match="'toy' is a forward pass alone, and this plan is not of it; name one for"):
+        evaluator_of(replace(problem, objective=objective_of(f"replacement:plan={file}")))
     several = Plan(((0, 1), (0, 1), (0, 1), (0, 1)))
     with pytest.raises(InputError, match="op placements only"):
         evaluate_objective(replacing(problem, Running(np.zeros(4, np.int64))), several)
@@ -210,6 +217,50 @@ def test_what_a_random_agent_is_paid_adds_up_to_what_the_objective_gains(problem
         _, reward, ended, _, last = env.step(env.action_space.sample())
         total += reward
     assert total == pytest.approx(min(first["objective_seconds"], 10) - min(last["objective_seconds"], 10))
+
+
+def test_episodes_in_processes_are_those_of_one_process(problems: list[Problem]) -> None:
+    """An environment is pickled to get there."""
+    both = [
+        gym.make_vec(ID, num_envs=2, vectorization_mode=mode, problems=problems[:1], obs="dict")
+        for mode in ("sync", "async")
+    ]
+    actions = np.random.default_rng(0).integers(0, 3, (7, 2))
+    found = []
+    for envs in both:
+        envs.reset(seed=3)
+        steps = [envs.step(each) for each in actions]
+        found.append(
+            [(reward.tolist(), ended.tolist(), info["moved_bytes"].tolist()) for _, reward, ended, _, info in steps]
+        )
+        envs.close()
+    assert found[0] == found[1]
+
+
+def test_an_episode_goes_on_where_it_was_pickled(problems: list[Problem]) -> None:
+    env = ReplacementEnv(problems)
+    env.reset(seed=5)
+    env.step(2)
+    again = pickle.loads(pickle.dumps(env))
+    ended = False
+    while not ended:
+        (_, reward, ended, _, info), (_, *there) = env.step(1), again.step(1)
+        assert (reward, ended, info["moved_bytes"]) == (there[0], there[1], there[3]["moved_bytes"])
+    assert env.placement.tolist() == again.placement.tolist()
+
+
+@pytest.mark.parametrize("action", [-1, 3, 0.5, None, "gpu:0"])
+def test_actions_that_are_no_device_are_refused(action: object, problems: list[Problem]) -> None:
+    env = ReplacementEnv(problems)
+    env.reset(seed=0)
+    with pytest.raises(InputError, match="expected a device from 0 to 2"):
+        env.step(action)
+
+
+def test_a_graph_of_which_nothing_runs_is_refused(problems: list[Problem]) -> None:
+    env = ReplacementEnv(problems)
+    with pytest.raises(InputError, match="nothing is known to run of 'random7"):
+        env.reset(seed=0, options={"graph": random_graph(7, 1)})
 
 
 def test_units_show_where_they_run_and_what_they_would_move() -> None:

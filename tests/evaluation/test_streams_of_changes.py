@@ -1,14 +1,20 @@
 """Streams of changes: the same for equal seeds, each change a problem to be placed, and what rivals find on them."""
 
 import numpy as np
+import pytest
 
 from envs.costs.costs import costs_of, timed
-from envs.objectives.replacement import running_of
-from envs.replacement.running import LEFT
+from envs.objectives.replacement import replacing, running_of
+from envs.plans.plan import Plan
+from envs.replacement.running import LEFT, Running
+from evaluation.benchmark.__main__ import app
 from evaluation.benchmark.stream_results import StreamResults
 from evaluation.benchmark.streams import Change, changes_of, with_devices
+from evaluation.comparing.simulated_plan import SimulatedPlan
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from tests.oracle.toys import random_graph, toy_cluster
+from tests.evaluation.some_records import to_text
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
 def changes(seed: int, count: int = 5) -> list[Change]:
@@ -53,3 +59,21 @@ def test_rivals_are_measured_over_a_reference() -> None:
         assert found.milliseconds[0] > 0
     assert results.of_rivals["hill climbing"].over_reference[0] <= results.of_rivals["keep all"].over_reference[0]
     assert results.table().row_count == len(results.of_rivals)
+
+
+def test_a_plan_says_what_is_moved_to_get_there() -> None:
+    problem = Problem(toy_graph([1, 1], [], weights=[8, 4], weight_uses=[(0, 0), (1, 1)]), toy_cluster(2), "none")
+    running = Running(np.array([0, 1]), steps=4)
+    placed = SimulatedPlan.of(replacing(problem, running), Plan.of([1, 1]))
+    said = to_text(placed._shown())
+    assert "is 4.00 s." in said  # a step of 2 s, and a fourth of the move
+    assert "To move there takes 8.00 s once, for 8 B." in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["--count 0", "--changes=-1", "--milliseconds nan", "--milliseconds 0", "--reference-seconds inf", "--seed=-1"],
+)
+def test_amounts_that_are_none_are_refused_before_anything_is_captured(given: str) -> None:
+    with pytest.raises(InputError, match=given.replace("=", " ").split()[0]):
+        app(["streams", *given.split()], exit_on_error=False, print_error=False)
