@@ -48,7 +48,7 @@ def test_a_search_for_a_placement_begins_with_the_policy(capsys: pytest.CaptureF
 def test_without_the_policy_place_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(default, "RELEASED", tmp_path / "none")
     with pytest.raises(placelab.InputError, match=r"`placelab train released --out .*none`"):
-        placelab.place(GRAPH)
+        placelab.place(GRAPH, plans="placement")
     assert placelab.place(GRAPH, groups=8, placer="heft").timeline.fits
 
 
