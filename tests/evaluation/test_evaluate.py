@@ -168,7 +168,9 @@ def test_a_policy_is_fine_tuned_as_is_asked(run: Path) -> None:
     """In another runtime and precision than those of its recipe; its files say so, and hold plans for them."""
     asked = {"runtime": "megatron", "host": "70us", "precision": "bf16-mixed", "cost_model": FASTER}
     tune(run, MODEL, **asked)
-    expected = Conditions(runtime="megatron:host=70us", precision="bf16-mixed", cost_model=FASTER, optimizer="adam")
+    expected = Conditions(
+        runtime="megatron:host=70us", precision="bf16-mixed", cost_model=FASTER, optimizer="adam", reserve="1.5GiB+9%"
+    )
     records = load_evaluation(run / "finetune" / "evaluation.json").records
     assert {record.conditions for record in records} == {expected}
     problem = load_problem(run / "best.problem.json")
