@@ -93,6 +93,8 @@ def first_made(layout: Layout) -> Ints:
         return found  # earlier micro-batches go first
     lists = PassLists.of(layout)
     makes = np.flatnonzero((lists.kind == BACKWARD) | (lists.kind == WEIGHT_GRADIENT))
+    if not len(makes):
+        return found  # a forward pass
     devices = int(lists.device.max()) + 1
     keys, first = np.unique(lists.stage[makes] * devices + lists.device[makes], return_index=True)
     wanted = np.arange(len(found))[:, None] * devices + layout.device_of

@@ -133,7 +133,9 @@ class SimulatedPlan(Shown):
         """The same, with the lines that run it, if the graph is said in words: a spec or a file."""
         if not isinstance(graph, str | Path) or not isinstance(cluster, str | Path):
             return self
-        return replace(self, to_run=commands_to_run(self.problem, self.plan, str(graph), str(cluster), path, batch))
+        fits = self.timeline.fits
+        lines = commands_to_run(self.problem, self.plan, str(graph), str(cluster), path, batch, fits=fits)
+        return replace(self, to_run=lines)
 
     def against(self, other: SimulatedPlan, name: str) -> SimulatedPlan:
         """The same, with a note on what a step takes by another plan, run likewise, and as that was made for."""

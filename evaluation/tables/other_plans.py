@@ -18,8 +18,8 @@ from placers.contract.whole_plans import accelerators
 from placers.data_parallel import DataParallel
 from placers.fsdp import Fsdp
 
-MOST_COPIES = 200_000  # of ops on devices, whose step is simulated for a row; ours
-TRIED = 2  # numbers of micro-batches, of which a placer takes the first that fits
+MOST_COPIES = 100_000  # of ops on devices, whose step is simulated for a row; ours
+TRIED = 16  # plans that a placer may simulate, as those of `fits`
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,10 @@ def _others(problem: Problem) -> Iterator[tuple[str, Timeline]]:
     kinds: dict[str, Placer] = {"data parallelism": DataParallel(), "FSDP": Fsdp()} if several else {}
     for name, placer in kinds.items():
         try:
-            yield name, simulate(problem, placer.place(problem, budget=TRIED).plan)
+            plan = placer.place(problem, budget=TRIED).plan
+            used = {device for of_op in plan.devices for device in of_op}
+            if len(used) == 1:
+                name = f"{problem.cluster.devices[used.pop()].name} alone, {plan.schedule.micro_batches} micro-batches"
+            yield name, simulate(problem, plan)
         except InputError:  # it has no such plan: of op placements alone, of a batch that does not divide
             continue

@@ -45,7 +45,7 @@ def test_run_is_offered_for_the_kinds_of_plans_that_it_runs() -> None:
         (
             "fsdp",
             [
-                "placelab place ... --out rnnlm.plan.json  # writes the plan",
+                "# this command with --out rnnlm.plan.json writes the plan",
                 "placelab run rnnlm:layers=1,steps=2 rnnlm.plan.json --cluster p100x2 --check  # some steps in a "
                 "process per device, compared with one",
                 "placelab export rnnlm:layers=1,steps=2 rnnlm.plan.json --cluster p100x2 --to fsdp",
@@ -56,6 +56,15 @@ def test_run_is_offered_for_the_kinds_of_plans_that_it_runs() -> None:
 def test_the_lines_name_what_was_given(placer: str, lines: list[str]) -> None:
     placed = placelab.place("rnnlm:layers=1,steps=2", cluster="p100x2", placer=placer)
     assert list(placed.to_run) == lines
+
+
+def test_lines_that_would_be_refused_are_not_shown() -> None:
+    graph = "rnnlm:layers=1,steps=2"
+    cast = placelab.place(graph, cluster="p100x2", placer="data_parallel", precision="bf16")
+    assert not any(line.startswith("placelab run ") for line in cast.to_run)
+    full = placelab.place(graph, cluster="p100x2", placer="data_parallel", reserve="15.9GiB")
+    assert not full.timeline.fits
+    assert full.to_run == ()
 
 
 def test_a_forward_pass_and_another_batch_are_said_again() -> None:

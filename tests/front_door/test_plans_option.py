@@ -53,6 +53,12 @@ def test_micro_batches_are_the_planners() -> None:
     assert placed.result.placer == "planner:micro_batches=4,placements=20"
 
 
+def test_a_forward_pass_gets_a_plan_of_any_kind() -> None:
+    """Divided ops of a stage have no gradients to sum up."""
+    placed = placelab.place("rnnlm:layers=1,steps=2", cluster="a100x2", training=False, budget=30)
+    assert placed.timeline.fits
+
+
 DEVICE = '[[devices]]\nname = "%s"\nkind = "gpu"\nflops_per_second = 1e12\nbytes_per_second = 1e11\nmemory = "8GiB"\n'
 APART = [
     ('[[servers]]\ndevices = ["rtx3090", "rtx3060"]\n', "nothing says what joins 'rtx3090' to the other devices"),
