@@ -37,7 +37,7 @@ def ratio(value: float) -> str:
 
 def share(value: float) -> str:
     """Whole per cent, "57%"; below one a decimal, "0.3%"."""
-    return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}"
+    return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}".replace("-0%", "0%")  # of rounding
 
 
 def interval(estimate: Estimate) -> str:

@@ -71,7 +71,10 @@ def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
     if not by_name.own(spec) and not by_name.exists("graphs.clusters", spec.partition(":")[0]):
         from graphs.devices.clusters_of_devices import cluster_of_devices  # with the catalogue, which few names need
 
-        spec = cluster_of_devices(text) or spec
+        if not (found := cluster_of_devices(text)):
+            known = by_name.unknown("cluster", spec.partition(":")[0], by_name.names("graphs.clusters"))
+            raise InputError(f"{known}; and devices, such as a100x2 or rtx4090+rtx3060, are a cluster as well")
+        spec = found
     cluster: Cluster = by_name.build("graphs.clusters", spec)
     return cluster
 
