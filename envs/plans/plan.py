@@ -92,6 +92,11 @@ class Plan:
         """(ops,) the device of each op, the first of those of an op on several."""
         return np.array([devices[0] for devices in self.devices], np.int64)
 
+    @property
+    def used(self) -> frozenset[int]:
+        """The devices that run an op."""
+        return frozenset(device for devices in self.devices for device in devices)
+
     def per_unit(self, problem: Problem, who: str = "what is done here") -> Ints:
         """(units,) the device of each unit of the problem's graph.
 

@@ -36,7 +36,7 @@ def moved(problem: Problem, plan: Plan, module: str, device: str) -> Plan:
         if emptied := set(stages) - set(schedule.stages):
             raise InputError(
                 f"{module or 'the model'} is all of stage {emptied.pop()}, which would be left without ops; move a "
-                "part of it, or place anew with fewer stages"
+                "part of it, or place again with fewer stages"
             )
     found = replace(plan, devices=_with(plan.devices, ops, homes), schedule=schedule)
     found.check(problem)

@@ -80,7 +80,7 @@ def _found(placed: SimulatedPlan, name: str) -> tuple[int, int]:
 def _sentences(timeline: Timeline, waits: Waits) -> tuple[Any, Ints]:
     """What says why an op began no earlier, and (ops,) the op that each waited for, or NONE.
 
-    Behind a launch or a message it goes on with what the device did before.
+    Where a launch or a message held the op, that is the op before it on its device.
     """
     reason, waited, awaited = why_not_earlier(timeline, waits)
     names = timeline.problem.graph.names

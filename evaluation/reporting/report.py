@@ -16,7 +16,7 @@ from evaluation.reporting.rules import RULES, best_rules, rules_like, speedup_ov
 from evaluation.reporting.run_data import RunData
 
 KICKER = "placelab: the report of a training run"
-FEWEST = 5  # problems of which an interval says something
+FEWEST = 5  # problems below which no interval is shown
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:

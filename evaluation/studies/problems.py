@@ -17,6 +17,9 @@ from graphs.problem import Problem
 Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 
 
+_problem_of = partial(problem_of, reserve="none")  # studies judge by tensors alone
+
+
 class ConditionOptions(RuntimeOptions, total=False):
     """What a study says of all of its problems."""
 
@@ -29,8 +32,7 @@ def problems_of(
 ) -> Problems:
     """Graphs and clusters by their specs, as `problem_of` makes them."""
     return {
-        f"{graph}@{cluster}": partial(problem_of, graph, cluster, groups=groups, reserve="none", **timing)
-        for graph, cluster in pairs
+        f"{graph}@{cluster}": partial(_problem_of, graph, cluster, groups=groups, **timing) for graph, cluster in pairs
     }
 
 
@@ -44,7 +46,7 @@ def model_problem(
 ) -> Problem:
     """A captured model on a cluster, by their specs, with a NAME@CLUSTER."""
     model, _, where = name.rpartition("@")
-    found = problem_of(graph, cluster, with_law=True, groups=groups, reserve="none", **timing)
+    found = _problem_of(graph, cluster, with_law=True, groups=groups, **timing)
     return replace(found, graph=replace(found.graph, name=model), cluster=replace(found.cluster, name=where))
 
 
@@ -53,4 +55,4 @@ def measured_problem(
 ) -> Problem:
     """A graph of measured times, which count whatever cost model and precision the timing has."""
     timing |= ConditionOptions(cost_model=AUTO, precision=AUTO)
-    return problem_of(graph, cluster, groups=groups, reserve="none", **timing)
+    return _problem_of(graph, cluster, groups=groups, **timing)

@@ -20,9 +20,8 @@ def commands_to_run(
     """
     if not fits:
         return ()
-    used = {device for of_op in plan.devices for device in of_op}
-    if len(used) == 1 and plan.is_placement:
-        device = problem.cluster.devices[used.pop()].name
+    if len(plan.used) == 1 and plan.is_placement:
+        device = problem.cluster.devices[min(plan.used)].name
         return (f"All of it runs on {device}: {'train' if problem.graph.is_training else 'run it'} there as ever.",)
     file = str(path or f"{problem.graph.name.partition(':')[0]}.plan.json")
     on = f" --cluster {shlex.quote(cluster)}" if cluster else ""

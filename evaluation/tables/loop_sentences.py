@@ -9,7 +9,8 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
-from evaluation.tables.step_summary import SAME, StepSummary
+from evaluation.tables.alone import fastest_alone
+from evaluation.tables.step_summary import SAME
 from graphs.runtime import runtime_of
 
 LITTLE = 1.1  # times as fast as one device
@@ -20,18 +21,19 @@ def loop_sentences(timeline: Timeline) -> list[str]:
     problem = timeline.problem
     if timeline.expansion is not None or len(problem.cluster) < 2 or not problem.graph.is_training:
         return []
-    return [each for each in (_issued(timeline, StepSummary.of(timeline)), _replayed(timeline)) if each]
+    return [each for each in (_issued(timeline), _replayed(timeline)) if each]
 
 
-def _issued(timeline: Timeline, summary: StepSummary) -> str:
+def _issued(timeline: Timeline) -> str:
     """What the placement takes where ops run as PyTorch issues them, if it gains little there."""
-    problem, alone = timeline.problem, summary.alone
+    problem = timeline.problem
+    alone = fastest_alone(problem)
     if (
         alone is None
         or problem.runtime.streams
         or not problem.graph.calls
         or problem.graph.control.any()
-        or summary.speedup < 1 + SAME
+        or alone.seconds < timeline.step_seconds * (1 + SAME)
     ):
         return ""
     taken = _in_loop(timeline, "parallelize:host=none")

@@ -77,9 +77,9 @@ def _others(problem: Problem) -> Iterator[tuple[str, Timeline]]:
     for name, placer in kinds.items():
         try:
             plan = placer.place(problem, budget=TRIED).plan
-            used = {device for of_op in plan.devices for device in of_op}
-            if len(used) == 1:
-                name = f"{problem.cluster.devices[used.pop()].name} alone, {plan.schedule.micro_batches} micro-batches"
+            if len(plan.used) == 1:
+                alone = problem.cluster.devices[min(plan.used)].name
+                name = f"{alone} alone, {plan.schedule.micro_batches} micro-batches"
             yield name, simulate(problem, plan)
         except InputError:  # it has no such plan: of op placements alone, of a batch that does not divide
             continue
