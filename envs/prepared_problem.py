@@ -5,10 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.costs.costs import costs_of
 from envs.objectives import Evaluator, evaluator_of
 from envs.plans.plan import Plan
 from envs.replacement.evaluator import ReplacementEvaluator
-from envs.simulation.bounds import lower_bound
+from envs.simulation.bounds import bound_of_devices
 from envs.simulation.simulator import Outcome, Outcomes, Simulator
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
@@ -61,8 +62,12 @@ class PreparedProblem:
 
     @cached_property
     def lower_bound(self) -> float:
-        """Seconds that no placement can beat, and a nanosecond at least: a graph without costs has a bound of 0."""
-        return max(lower_bound(self.problem), 1e-9)
+        """Seconds that no placement can beat on the devices, and a nanosecond at least, where a graph has no costs.
+
+        It leaves out the host, as it always has: the lines of a run of training are in units of it, before and after
+        the run is resumed.
+        """
+        return max(bound_of_devices(self.problem, costs_of(self.problem).op_seconds), 1e-9)
 
     def outcome(self, placement: Ints) -> Outcome:
         """What a placement, (units,), costs by the objective."""

@@ -13,17 +13,21 @@ from graphs.problem import Problem
 
 
 def lower_bound(problem: Problem, plan: Plan | None = None) -> float:
-    """The larger of the path bound and the work bound, in seconds, of all op placements.
+    """The largest of the path bound, the work bound and the host bound, in seconds, of all op placements.
 
     With a plan that is none, a bound of the plans with the same micro-batches, and the same number of replicas of each
     op. They may beat all placements: what divides the batch divides the critical path, too.
     """
     seconds = costs_of(problem).op_seconds
     if plan is None or plan.is_placement:
-        path = path_bound(problem, seconds)
-    else:
-        path = divided_path_bound(problem, plan, seconds)
-    return max(path, work_bound(problem, seconds))
+        return max(bound_of_devices(problem, seconds), host_bound(problem, seconds))
+    path, host = divided_path_bound(problem, plan, seconds), host_bound(problem, seconds, processes=True)
+    return max(path, work_bound(problem, seconds), host)
+
+
+def bound_of_devices(problem: Problem, op_seconds: Floats) -> float:
+    """The larger of the path bound and the work bound: seconds that no placement can beat, however fast the host is."""
+    return max(path_bound(problem, op_seconds), work_bound(problem, op_seconds))
 
 
 def path_bound(problem: Problem, op_seconds: Floats) -> float:
@@ -48,18 +52,19 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     return float(earliest.min(axis=1).max())
 
 
-def host_bound(problem: Problem, op_seconds: Floats) -> float:
-    """The least that threads take to issue the ops of a placement; 0 without a host.
+def host_bound(problem: Problem, op_seconds: Floats, *, processes: bool = False) -> float:
+    """The least that threads take to issue the ops of a placement, or of a plan that is run by processes; 0 without.
 
     One thread issues all ops, or a thread for each device those of its own, or of one process the backward pass alone.
-    Only ops that take time on every device count, and nothing that a thread takes longer for what a plan does.
+    Only ops that take time on every device count, each once, and nothing that a thread takes longer for what a plan
+    does.
     """
     host, phase = problem.host, problem.graph.phase
     if host is None:
         return 0.0
     seconds = np.where(op_seconds.min(axis=1) > 0, host.seconds(phase), 0.0)
-    divided = np.ones(len(phase), np.bool_) if host.per_device else phase == Phase.BACKWARD
-    if host.in_order and not host.per_device:
+    divided = np.ones(len(phase), np.bool_) if host.per_device or processes else phase == Phase.BACKWARD
+    if host.in_order and not (host.per_device or processes):
         divided[:] = False
     return float(seconds[~divided].sum() + seconds[divided].sum() / len(problem.cluster))
 

@@ -4,7 +4,7 @@ python -m evaluation.benchmark freeze        # once, for a new version: captures
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
 python -m evaluation.benchmark drift         # captures every problem again, and says what differs
 python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
-python -m evaluation.benchmark recount FOLDER  # the memory of submitted plans, after the rule of memory has changed
+python -m evaluation.benchmark recount FOLDER  # memory and lower bounds of submitted plans, after rules have changed
 python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
 python -m evaluation.benchmark write-best FOLDER  # the best known plans as plan files, and a table of them
 python -m evaluation.benchmark score PROGRAM.py  # a placer or a move of a search in one file: its score, in 30 s
@@ -71,7 +71,7 @@ def pack(*folders: Path) -> None:
 
 @app.command
 def recount(*folders: Path, problems: Folder = FOLDER) -> None:
-    """Write what memory the plans of submissions, and the best known ones, take as it is counted now."""
+    """Write memory and lower bounds of submitted plans, and of the best known ones, as they are counted now."""
     given = [SubmissionFolder.load(each) for each in folders]
     print("\n".join(recounting.recount(given, Benchmark.load(problems))) or "The same plans fit as before.")
 

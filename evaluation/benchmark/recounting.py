@@ -1,4 +1,4 @@
-"""Recounting: the memory of submitted plans, as it is counted now, where the simulator's rule of memory has changed.
+"""Recounting: memory and lower bounds of submitted plans, as they are now, where the rules of these have changed.
 
 Step times are not touched: where one comes out otherwise, nothing is written.
 """
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from envs.simulation.bounds import lower_bound
 from envs.simulation.simulator import RULES, simulate
 from evaluation.benchmark.best_known import best_known, save_best
 from evaluation.benchmark.packed import save_packed
@@ -21,7 +22,7 @@ from graphs.problem import Problem
 
 
 def recount(submissions: Sequence[SubmissionFolder], benchmark: Benchmark) -> list[str]:
-    """Write the peaks of all plans of submissions, and of the best known ones, and whether these fit, as they are now.
+    """Write peaks and lower bounds of all plans of submissions, and of the best known ones, and whether these fit now.
 
     Returns a sentence for each plan that fits now and did not, or the other way round; a best known plan that does not
     fit is left out. Raises InputError, before anything is written, for a submission that is none to the suite, and a
@@ -35,7 +36,7 @@ def recount(submissions: Sequence[SubmissionFolder], benchmark: Benchmark) -> li
     for each in submissions:
         check_suite(each, benchmark)
     wanted = [each for each in benchmark.index.problems if each.name in best or any(each.name in of for of in entries)]
-    for frozen in progress(in_order(wanted), "counting memory", unit="problem", leave=False):
+    for frozen in progress(in_order(wanted), "counting again", unit="problem", leave=False):
         problem = benchmark.problem(frozen)
         for submitted, given, counted in zip(submissions, entries, found, strict=True):
             if frozen.name in given:
@@ -52,13 +53,17 @@ def _counted(
     where: str, frozen: FrozenProblem, problem: Problem, entry: JournalEntry, changed: list[str]
 ) -> JournalEntry:
     """The entry with what its plan holds now; of one whether it fits has changed, a sentence is added."""
-    timeline = simulate(problem, entry.plan(problem))
+    plan = entry.plan(problem)
+    timeline = simulate(problem, plan)
     if not math.isclose(timeline.step_seconds, entry.record.step_seconds, rel_tol=EXACT):
         raise InputError(
             f"{where}: {frozen.name}: step_seconds is {entry.record.step_seconds} by its record, and "
-            f"{timeline.step_seconds} when the plan is timed again; memory alone can be counted again"
+            f"{timeline.step_seconds} when the plan is timed again; memory and lower bounds alone can be counted again"
         )
     if timeline.fits != entry.record.fits:
         changed.append(f"{where}: {frozen.name}: the plan {'fits now' if timeline.fits else 'does not fit any more'}")
-    record = replace(entry.record, peak_bytes=tuple(timeline.peak_bytes.tolist()), fits=timeline.fits)
+    record = replace(
+        entry.record, peak_bytes=tuple(timeline.peak_bytes.tolist()), fits=timeline.fits,
+        lower_bound_seconds=lower_bound(problem, plan),
+    )  # fmt: skip
     return replace(entry, record=record, rules=RULES)

@@ -15,6 +15,7 @@ from envs.simulation.bounds import lower_bound, path_bound, work_bound
 from envs.simulation.simulator import Simulator, simulate
 from graphs.op_graph import Phase
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.envs.expansion.random_plans import planned
@@ -44,6 +45,16 @@ def test_independent_ops_share_the_devices() -> None:
     assert Simulator(replace(problem, op_seconds=unequal)).run([0, 0, 0, 1]).step_seconds == 3
 
 
+def test_a_thread_issues_one_op_after_another() -> None:
+    """Where ops take no time to speak of, the bound is what the host takes, and a plan on one device is as fast."""
+    problem = Problem(
+        toy_graph([1e-9] * 3, [(0, 1), (0, 2)]), toy_cluster(2), runtime=runtime_of("parallelize:host=1s")
+    )
+    assert lower_bound(problem) == 3
+    assert Simulator(problem).run([0, 0, 0]).step_seconds == pytest.approx(3)
+    assert lower_bound(problem, Plan(((0, 1), (0, 1), (0, 1)))) == 1.5  # a process on each device
+
+
 def test_units_stay_together() -> None:
     tied = Problem(toy_graph([2, 2], [], group=[0, 0]), toy_cluster(2))
     seconds = np.array([[1.0, 5.0], [5.0, 1.0]])
@@ -52,11 +63,18 @@ def test_units_stay_together() -> None:
 
 
 @brief
-@given(planned(), st.sampled_from(get_args(Update)), st.sampled_from(get_args(AllReduce)))
+@given(
+    planned(),
+    st.sampled_from(get_args(Update)),
+    st.sampled_from(get_args(AllReduce)),
+    st.sampled_from(["ideal", "run:host=1s", "parallelize:host=1s", "replay:host=1s", "megatron:host=1s"]),
+)
 def test_no_plan_that_divides_the_batch_beats_the_bound_of_such_plans(
-    case: tuple[Problem, Plan], update: Update, all_reduce: AllReduce
+    case: tuple[Problem, Plan], update: Update, all_reduce: AllReduce, runtime: str
 ) -> None:
     problem, plan = case
+    if not problem.cluster.is_cpu.any():  # which has no host
+        problem = replace(problem, runtime=runtime_of(runtime))
     if plan.schedule.order == AS_READY or plan.schedule.zero:
         update = "step"  # versions of weights are those of passes in order, and are whole
     plan = replace(plan, schedule=replace(plan.schedule, update=update, all_reduce=all_reduce))

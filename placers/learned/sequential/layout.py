@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
-from envs.simulation.bounds import host_bound, path_bound, work_bound
+from envs.simulation.bounds import bound_of_devices, host_bound
 from envs.simulation.held_memory import HeldMemory
 from graphs.algorithms.pairs import row_offsets
 from graphs.cluster import Cluster
@@ -131,7 +131,7 @@ class RolloutLayout(NamedTuple):
 
 def _threads_and_scale(problem: Problem, costs: Costs, order: str, alone: Floats) -> tuple[HostThreads, float]:
     """The threads that count, and the lower bound; everything would be busy for `alone`, (devices,), on each device."""
-    scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
+    scale = max(bound_of_devices(problem, costs.op_seconds), 1e-12)
     if order != "runtime":
         return HostThreads.none(len(problem.graph), alone), scale
     return HostThreads.of(problem, costs, alone), max(scale, host_bound(problem, costs.op_seconds))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
 from envs.orders import priorities_of
-from envs.simulation.bounds import path_bound, work_bound
+from envs.simulation.bounds import bound_of_devices
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.op_graph.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
@@ -90,7 +90,7 @@ class Precedence:
             np.array(graph.units), np.argsort(-rule, kind="stable"),
             np.ascontiguousarray(costs.busy_seconds(problem)), latency, per_byte,
         )  # fmt: skip
-        scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
+        scale = max(bound_of_devices(problem, costs.op_seconds), 1e-12)
         return cls(Parts.of(graph), rule, paths, scale)
 
     def features(self, placements: Ints) -> NDArray[np.float32]:

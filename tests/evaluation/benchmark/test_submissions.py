@@ -17,6 +17,7 @@ import placelab
 from evaluation.benchmark.best_known import FILE, best_known, update_best, verify_best
 from evaluation.benchmark.packed import load_packed
 from evaluation.benchmark.problem_file import Benchmark
+from evaluation.benchmark.recounting import recount
 from evaluation.benchmark.submission import PACKED, RECORDS, SUBMISSION, SubmissionFolder, bench, pack
 from evaluation.benchmark.verification import row_of, verify
 from evaluation.commands.load_placer import load_placer
@@ -216,6 +217,24 @@ def test_a_submission_to_anything_else_is_refused(
     (submitted.folder / SUBMISSION).write_bytes(msgspec.toml.encode(about))
     with pytest.raises(InputError, match=sentence):
         verify([SubmissionFolder.load(submitted.folder)], BENCHMARK)
+
+
+@pytest.mark.parametrize(
+    "what", [{"peak_bytes": (1.0, 1.0)}, {"fits": False}, {"lower_bound_seconds": 1e-9}], ids=["peaks", "fit", "bound"]
+)
+def test_what_follows_from_plans_is_counted_again(
+    what: dict[str, Any], submitted: SubmissionFolder, tmp_path: Path
+) -> None:
+    bench_copy = Benchmark.load(Path(shutil.copytree(tiny.FOLDER, tmp_path / "bench")))
+    entries = list(submitted.entries)
+    of_record(**what)(entries)
+    changed = recount([replace(submitted, entries=tuple(entries))], bench_copy)
+    assert len(changed) == ("fits" in what)
+    counted = load_packed(submitted.folder / PACKED)
+    verify([replace(submitted, entries=tuple(counted))], BENCHMARK)
+    of_record(step_seconds=1e-9)(entries)
+    with pytest.raises(InputError, match="memory and lower bounds alone can be counted again"):
+        recount([replace(submitted, entries=tuple(entries))], bench_copy)
 
 
 def test_the_best_known_are_what_is_fastest_and_fits(submitted: SubmissionFolder, tmp_path: Path) -> None:
