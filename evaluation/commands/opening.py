@@ -48,7 +48,7 @@ def open_page(
 ) -> SimulatedPlan:
     """Open a plan's step in the browser: what runs where and why it waits, and what changes when a module moves.
 
-    The page is served by this machine to this machine alone, until Ctrl-C; the plan that was made last is then shown.
+    The page answers who has the token of its address, until Ctrl-C; the plan that was made last is then shown.
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
@@ -71,27 +71,24 @@ def open_page(
         browser: open the page in the browser; without it, only say where it is.
 
     """
-    from evaluation.commands.given_plans import options_for, read_given
+    from evaluation.commands.given_plans import read_given
     from evaluation.commands.load_placer import load_placer
-    from evaluation.commands.problems import asked_problems
     from graphs.files.graph_source import graph_source
 
     _check(plan, placer, port)
     saved = None if plan is None else read_given(plan)
-    own = cast("PlanOptions", options.copy())
-    own = {**(own if saved is None else options_for([saved], own)), "groups": None}  # a module is moved by itself
-    asked = asked_problems([graph], [cluster] if cluster else [], **of_problem(own))
     chosen = load_placer(PLACERS["placement"] if placer is None else placer)
-    (problem,) = asked(True)  # of plans that divide the batch, too
+    problem = _problem(graph, cluster, saved, options)
     from evaluation.explorer.requests import Requests
     from evaluation.explorer.server import ExplorerServer, serve
     from evaluation.explorer.tried_steps import TriedSteps
 
-    tried = TriedSteps(source := graph_source(graph), _tied(problem, source, options["groups"]))
-    if saved is None:
-        tried.begin_with(chosen, problem, budget=budget, seed=seed)
-    else:
+    source = graph_source(graph)
+    tried = TriedSteps(source, _tied(problem, source, options["groups"]), given=(graph, cluster, options["batch"]))
+    if saved is not None:
         tried.begin(*_given(problem, saved))
+    else:
+        tried.begin_with(chosen, problem, budget=budget, seed=seed)
     serve(ExplorerServer(Requests(tried), port), browser=browser)
     return tried.last.placed
 
@@ -103,6 +100,20 @@ def _check(plan: PlanLike | None, placer: PlacerLike | None, port: int | None) -
         raise InputError(f"port is {port}; expected a whole number from 1 to {MOST_PORT}")
     if plan is not None and placer is not None:
         raise InputError("a plan and a placer are two plans to begin with; leave one out")
+
+
+def _problem(
+    graph: GraphLike, cluster: ClusterLike, saved: PlanLike | SavedPlan | None, options: ProblemOptions
+) -> Problem:
+    """The problem of a plan or of the options; without op groups, as a module is moved by itself."""
+    from evaluation.commands.given_plans import options_for
+    from evaluation.commands.problems import asked_problems
+
+    own = cast("PlanOptions", options.copy())
+    own = {**(own if saved is None else options_for([saved], own)), "groups": None}
+    asked = asked_problems([graph], [cluster] if cluster else [], **of_problem(own))
+    (problem,) = asked(True)  # of plans that divide the batch, too
+    return problem
 
 
 def _given(problem: Problem, saved: PlanLike | SavedPlan) -> tuple[str, SimulatedPlan]:

@@ -10,7 +10,8 @@
     POST /steps/3/place                     {"placer": "metis", "budget": 100, "seed": 0}
     POST /steps/3/runtime                   {"runtime": "fifo"}
 
-What makes a new step is done one at a time; the others are answered meanwhile.
+Each has the server's token in its query too, token=..., which the server checks. What makes a new step is done one at
+a time; the others are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Requests:
         if what == "op":
             return Answer.of(op_answer(step.placed, _one(asked, "name")))
         if what == "plan":
-            return Answer.file(f"step{step.number}.plan.json", _plan_file(step), "application/json")
+            return Answer.file(self.tried.file_name(step), _plan_file(step), "application/json")
         if what == "export":
             return self._exported(step, _one(asked, "to"))
         raise InputError(f"there is no page {path!r}")

@@ -1,23 +1,30 @@
-"""A small server for one reader: this machine alone, and no page but its own may ask.
+"""A small server for one user of this machine: no other user may ask, and no page but its own.
 
-It listens on the loopback address. Another site's page cannot use it: a request by another name than this machine's is
-refused, so that a foreign name that is made to mean this address gets nothing (DNS rebinding), and so is a change that
-another origin asks for. The browser is told to load nothing from elsewhere (Content-Security-Policy).
+It listens on the loopback address, and each request must have the token of the address that `placelab open` prints, as
+Jupyter's do: other users of the machine do not know it. Another site's page cannot use it either: a request by another
+name than this machine's is refused, so that a foreign name that is made to mean this address gets nothing (DNS
+rebinding), and so is a change that another origin asks for. The browser is told to load nothing from elsewhere
+(Content-Security-Policy).
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import hmac
+import html
 import os
+import secrets
 import sys
+import tempfile
 import traceback
 import webbrowser
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from evaluation.explorer.answer import Answer
 from evaluation.explorer.requests import Requests
@@ -47,6 +54,7 @@ class ExplorerServer(ThreadingHTTPServer):
         Raises InputError if it cannot be had.
         """
         self.requests = requests
+        self.token = secrets.token_urlsafe(32)  # of this server: who has it may ask
         self.context = contextvars.copy_context()  # of the verb: what its switches allow
         ports = range(FIRST_PORT, FIRST_PORT + TRIED_PORTS) if port is None else [port]
         for each in ports:
@@ -60,8 +68,8 @@ class ExplorerServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where the page is."""
-        return f"http://{HOST}:{self.server_port}/"
+        """Where the page is, with the token."""
+        return f"http://{HOST}:{self.server_port}/?token={self.token}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that breaks off is no error."""
@@ -74,11 +82,21 @@ def serve(server: ExplorerServer, *, browser: bool) -> None:
     server.requests.prepare()
     print(f"placelab: the page is at {server.address} until Ctrl-C", file=sys.stderr, flush=True)
     has_screen = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
-    if browser and has_screen:
-        with contextlib.suppress(webbrowser.Error):
-            webbrowser.open(server.address)
-    with server, contextlib.suppress(KeyboardInterrupt):
+    with tempfile.TemporaryDirectory(prefix="placelab-") as folder, server, contextlib.suppress(KeyboardInterrupt):
+        if browser and has_screen:
+            with contextlib.suppress(webbrowser.Error):
+                webbrowser.open(_redirect(server.address, Path(folder)).as_uri())
         server.serve_forever(poll_interval=0.2)
+
+
+def _redirect(address: str, folder: Path) -> Path:
+    """A file that leads to the page: arguments of a browser, which all users can list, would tell them the token.
+
+    The folder is the user's own, as `tempfile` makes it.
+    """
+    file = folder / "open.html"
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">\n', encoding="utf-8")
+    return file
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,12 +140,19 @@ class _Handler(BaseHTTPRequestHandler):
         own = {f"{host}:{self.server.server_port}" for host in (HOST, "localhost")}
         if self.headers.get("Host", "") not in own:
             return "this server answers to the name of this machine only"
+        if not hmac.compare_digest(self._token().encode(), self.server.token.encode()):
+            return "this is not the address that `placelab open` printed: open that one, with its token"
         origin = self.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc not in own:
             return "another site's page may not ask this server"
         if changes and self.headers.get_content_type() != "application/json":
             return "expected a body of the type application/json"
         return ""
+
+    def _token(self) -> str:
+        """The token of a request; empty without one, or with several."""
+        given = parse_qs(self.path.partition("?")[2]).get("token", [])
+        return given[0] if len(given) == 1 else ""
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

@@ -64,6 +64,8 @@ class StepAnswers:
             "seconds": timeline.step_seconds,
             "placer": placed.result.placer,
             "runtime": placed.problem.runtime.name,
+            "file": self.tried.file_name(step),
+            "commands": list(self.tried.commands(step)),
             "notes": list(placed.result.notes) + ([f"It does not fit: {timeline.overflow()}."] * (not timeline.fits)),
             "tiles": str(sheets_html(tiles=step_tiles(summary))),
             "sheets": str(sheets_html(*step_sheets(summary))),

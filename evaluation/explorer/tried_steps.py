@@ -36,6 +36,11 @@ class TriedSteps:
     source: GraphSource  # of the model, for exports
     tied: Problem  # with op groups, as placers place it
     steps: dict[int, TriedStep] = field(default_factory=dict)
+    given: tuple[object, object, int | None] = (
+        None,
+        None,
+        None,
+    )  # graph, cluster and batch, as the verb was given them
 
     def begin(self, title: str, placed: SimulatedPlan) -> TriedStep:
         """Add a plan that is given."""
@@ -54,6 +59,15 @@ class TriedSteps:
         if number not in self.steps:
             raise InputError(f"there is no step {number}; there are {', '.join(map(str, self.steps))}")
         return self.steps[number]
+
+    def file_name(self, step: TriedStep) -> str:
+        """What the plan file of a step is called when it is downloaded."""
+        return f"step{step.number}.plan.json"
+
+    def commands(self, step: TriedStep) -> tuple[str, ...]:
+        """The lines that run a step's plan once it is downloaded; none for a graph or a cluster that is an object."""
+        graph, cluster, batch = self.given
+        return step.placed.with_commands(graph, cluster, self.file_name(step), batch).to_run
 
     def move(self, number: int, module: str, device: str) -> TriedStep:
         """Step `number` with a module, or one op, on another device (`moved`)."""

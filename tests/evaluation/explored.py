@@ -43,21 +43,30 @@ def round_robin(graph: OpGraph) -> TriedSteps:
 
 @dataclass
 class Asked:
-    """A server, to be asked as the page asks it."""
+    """A server, to be asked as the page asks it, with its token."""
 
     port: int
+    token: str
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{HOST}:{self.port}{self._with_token('/')}"
 
     def raw(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Status, content and headers of the answer."""
+        """Status, content and headers of the answer; a path that says what its token is keeps it."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
         try:
-            connection.request(method, path, body, headers or {})
+            connection.request(method, self._with_token(path), body, headers or {})
             answer = connection.getresponse()
             return answer.status, answer.read(), dict(answer.getheaders())
         finally:
             connection.close()
+
+    def _with_token(self, path: str) -> str:
+        return path if "token=" in path else f"{path}{'&' if '?' in path else '?'}token={self.token}"
 
     def get(self, path: str) -> Any:
         """An answer in JSON."""
@@ -92,7 +101,7 @@ def served(requests: Requests) -> Iterator[Asked]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield Asked(server.server_port)
+        yield Asked(server.server_port, server.token)
     finally:
         server.shutdown()
         server.server_close()

@@ -9,7 +9,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from evaluation.explorer.module_homes import ModuleHomes
 from evaluation.explorer.moved_modules import moved
 from evaluation.explorer.op_waits import op_answer
 from evaluation.explorer.requests import Requests
-from evaluation.explorer.server import HOST, MOST_BYTES, ExplorerServer
+from evaluation.explorer.server import HOST, MOST_BYTES, ExplorerServer, serve
 from evaluation.explorer.tried_steps import MOST
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -193,6 +194,45 @@ def test_no_other_site_may_ask(asked: Asked) -> None:
     assert "default-src 'none'" in asked.raw("GET", "/")[2]["Content-Security-Policy"]
 
 
+def test_other_users_of_the_machine_may_not_ask(asked: Asked) -> None:
+    body = json.dumps({"module": "layers.0", "device": "gpu:1"}).encode()
+    others = (
+        "token=",
+        "token=" + "x" * len(asked.token),
+        f"token={asked.token}&token=x",
+        f"token={asked.token}x",
+        "token=%ff",
+    )
+    for token in others:
+        for path in ("/", "/steps/1", "/steps/1/plan", "/steps/1/chart", "/elsewhere"):
+            status, content, _ = asked.raw("GET", f"{path}?{token}")
+            assert (status, json.loads(content)["error"][:43]) == (403, "this is not the address that `placelab open")
+        assert asked.raw("POST", f"/steps/1/move?{token}", body, JSON)[0] == 403
+    assert len(asked.get("/steps/1")["tried"]) == 1
+    with served(Requests(round_robin(layers()))) as another:
+        assert len({asked.token, another.token}) == 2
+        assert asked.raw("GET", f"/?token={another.token}")[0] == 403
+
+
+def test_the_browser_is_told_the_token_by_a_file_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, texts = list[str](), list[str]()
+
+    def open_url(url: str) -> bool:
+        file = Path(url2pathname(urlsplit(url).path))
+        assert file.parent.stat().st_mode & 0o077 == 0
+        texts.append(file.read_text(encoding="utf-8"))
+        opened.append(url)
+        return True
+
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("evaluation.explorer.server.webbrowser.open", open_url)
+    monkeypatch.setattr(ExplorerServer, "serve_forever", lambda *_, **__: None)
+    server = ExplorerServer(Requests(round_robin(layers())))
+    serve(server, browser=True)
+    assert server.token not in opened[0]
+    assert server.address in texts[0]
+
+
 def test_names_are_text_whatever_they_hold() -> None:
     name = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
     with served(Requests(round_robin(layers(name=name)))) as asked:
@@ -258,7 +298,7 @@ def test_the_verb_serves_until_ctrl_c_and_gives_back_the_last_plan(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def serve(server: ExplorerServer, **_: object) -> None:
-        asked = Asked(server.server_port)
+        asked = Asked(server.server_port, server.token)
         for ask in (lambda: asked.raw("GET", "/"), lambda: asked.post("/steps/1/move", module="", device="gpu:2")):
             thread = threading.Thread(target=ask)
             thread.start()

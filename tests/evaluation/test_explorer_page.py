@@ -1,6 +1,7 @@
 """The page of `placelab open`, in Chromium: an op explains itself, and a module that moves changes the step."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,20 @@ ASK = """
   const op = words.ops[boxes.data.op[box]], name = at("op").querySelector("h3.name").textContent;
   const picked = figure.document.get_model_by_name("picked").data.start.length;
 
+  const saved = [], { form } = document.forms.export.elements.to;
+  HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href]); };
+  for (const to of ["chakra", ""]) {
+    form.elements.to.value = to;
+    form.requestSubmit();
+    await until(() => saved.length === (to ? 1 : 2) && /downloaded/.test(at("message").textContent));
+  }
+  const said = [...at("message").children].map((each) => each.textContent);
+  const file = await (await fetch(saved[1][1])).json();
+
   at("tried").querySelector("button").click();
   await until(() => at("said").textContent === before);
-  return JSON.stringify({ before, after, change, row, op, name, picked, wide: document.documentElement.scrollWidth,
+  return JSON.stringify({ before, after, change, row, op, name, picked, saved, said, file,
+    wide: document.documentElement.scrollWidth,
     chosen: document.querySelector("#modules .chosen .name").textContent, why: at("op").textContent });
 """
 
@@ -57,10 +69,10 @@ class Asking(Requests):
 
 @pytest.mark.parametrize("width", [1400, 400])
 def test_a_reader_moves_a_module_and_asks_an_op(width: int, tmp_path: Path) -> None:
-    tried = round_robin(layers())
+    tried = replace(round_robin(layers()), given=("layers.py:model", "three.toml", None))
     with served(Asking(tried)) as asked:
-        found = json.loads(answer_at(f"http://127.0.0.1:{asked.port}/", tmp_path, width))
-        step = asked.get("/steps/2")
+        found = json.loads(answer_at(asked.address, tmp_path, width))
+        step, plan = asked.get("/steps/2"), asked.get("/steps/2/plan")
     assert found["row"] == "gpu:2"
     assert found["before"] == seconds(tried[1].placed.timeline.step_seconds)
     assert found["after"] == step["said"] != found["before"]
@@ -69,4 +81,11 @@ def test_a_reader_moves_a_module_and_asks_an_op(width: int, tmp_path: Path) -> N
     assert found["picked"] >= 2
     assert found["chosen"].startswith(str(int(found["op"][2:]) // 8))
     assert "why not earlier" in found["why"]
+    assert [name for name, _ in found["saved"]] == ["step2.chakra.zip", "step2.plan.json"]
+    assert found["file"] == plan
+    assert found["said"] == [
+        "step2.plan.json is downloaded. To run it, where that file and the model are:",
+        *step["commands"],
+    ]
+    assert step["commands"][-1].startswith("placelab export layers.py:model step2.plan.json --cluster three.toml")
     assert found["wide"] <= max(width, 500)  # Chromium's least width of a window

@@ -17,11 +17,19 @@
     return element;
   }
 
+  const token = new URLSearchParams(location.search).get("token");
+
+  function addressed(path) { // with the token, without which the server answers nobody
+    const address = new URL(path, location.origin);
+    address.searchParams.set("token", token);
+    return address;
+  }
+
   async function asked(path, body) {
     const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     let response;
     try {
-      response = await fetch(path, body === undefined ? {} : sent);
+      response = await fetch(addressed(path), body === undefined ? {} : sent);
     } catch {
       throw new Error("The server does not answer: placelab open has ended.");
     }
@@ -310,7 +318,13 @@
     go("Simulating", `/steps/${step.number}/runtime`, { runtime: runtime.value || spec.value.trim() }));
   submitted("find", ({ name }) => name.value.trim() && explain(name.value.trim()));
   submitted("export", ({ to }) => change("Writing", async () => {
-    if (!to.value) return void make("a", { href: `/steps/${step.number}/plan`, download: "" }).click();
+    if (!to.value) {
+      const { file, commands } = step;
+      make("a", { href: addressed(`/steps/${step.number}/plan`), download: file }).click();
+      const lines = commands.map((line) => make("code", {}, line));
+      say([`${file} is downloaded.${lines.length ? " To run it, where that file and the model are:" : ""}`, ...lines]);
+      return;
+    }
     const { name, content, said } = await ask(`/steps/${step.number}/export?to=${to.value}`);
     const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
     const address = URL.createObjectURL(new Blob([bytes]));
