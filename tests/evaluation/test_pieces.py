@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from evaluation.studies.pieces import do_pieces, load_pieces
-from evaluation.studies.planners.__main__ import Planners
+from evaluation.studies.plan_kinds.__main__ import PlanKinds
 from evaluation.studies.study import run
 from graphs.foundation.errors import InputError
 
@@ -38,24 +38,24 @@ def test_what_is_done_is_not_done_again_and_a_failure_stops_what_follows(tmp_pat
     ("words", "sentence"),
     [
         (["--runtime", "parallelise"], "unknown runtime 'parallelise'"),
-        (["--write-only"], "no case is planned yet with a budget of 1000"),
+        (["--write-only"], "no problem is measured yet with a budget of 2000"),
     ],
 )
 def test_a_command_line_that_is_wrong_ends_with_one_sentence(
     words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["planners", *words, "--out", str(tmp_path)])
+    monkeypatch.setattr("sys.argv", ["plan_kinds", *words, "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
-        run(Planners)
+        run(PlanKinds)
     assert sentence in capsys.readouterr().err
 
 
 def test_studies_take_the_address_of_a_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("evaluation.studies.planners.__main__.MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
-    monkeypatch.setattr("evaluation.studies.planners.__main__.CLUSTERS", {"two P100": "p100:devices=2"})
-    monkeypatch.setattr("sys.argv", ["planners", "--workers", "tcp://127.0.0.1:1", "--out", str(tmp_path)])
+    monkeypatch.setattr("evaluation.studies.plan_kinds.__main__.MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
+    monkeypatch.setattr("evaluation.studies.plan_kinds.__main__.CLUSTERS", {"P100": {2: "p100:devices=2"}})
+    monkeypatch.setattr("sys.argv", ["plan_kinds", "--workers", "tcp://127.0.0.1:1", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
-        run(Planners)
+        run(PlanKinds)
     assert capsys.readouterr().err.startswith("no dask scheduler answers at 'tcp://127.0.0.1:1'; start one with")

@@ -1,9 +1,11 @@
 """The study of kinds of plans: what it concludes from measurements, and a whole study, tiny."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.records.journal import records
 from evaluation.studies.plan_kinds import __main__ as plan_kinds
 from evaluation.studies.plan_kinds.__main__ import (
     DATA,
@@ -62,3 +64,26 @@ def test_a_study_says_when_which_kind_wins(tmp_path: Path, monkeypatch: pytest.M
     assert written.count("| P100, one server | VGG-19 |") == 2
     assert "of 1 cases with several devices" in written
     assert PlanKinds(out=tmp_path, budget=20).write().read_text() == written
+
+
+def test_a_study_is_of_a_users_loop_unless_another_way_of_running_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_kinds, "MODELS", {"VGG-19": "vgg:layers=11,image=32,batch=16"})
+    monkeypatch.setattr(plan_kinds, "CLUSTERS", {"P100, one server": {2: "p100:devices=2"}})
+    usual = PlanKinds(out=tmp_path, budget=5)
+    ideal = replace(usual, runtime="ideal", cost_model="roofline")
+    loop, other = usual.write(), ideal.write()
+    assert (loop.name, other.name) == ("plan_kinds.md", "plan_kinds_ideal_roofline.md")
+    assert "(`--runtime parallelize --cost-model roofline:efficiency=measured`)" in loop.read_text()
+    assert "of the ideal machine" in other.read_text()
+    assert "--budget 5 --runtime ideal --cost-model roofline\n" in other.read_text(), "the command makes it again"
+    slow, fast = (
+        next(each for each in records(tmp_path / f"plans{study.suffix}.jsonl") if each.placer == "data_parallel")
+        for study in (usual, ideal)
+    )
+    assert slow.step_seconds > fast.step_seconds, "a host issues the ops, and no GPU has its peak"
+    with pytest.raises(InputError, match="unknown runtime 'parallelise'"):
+        replace(usual, runtime="parallelise").write()
+    with pytest.raises(InputError, match="unknown precision 'half'"):
+        replace(usual, precision="half").write()

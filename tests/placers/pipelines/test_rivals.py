@@ -1,4 +1,4 @@
-"""The planner's rivals are those of the study, and none of them has a better plan."""
+"""None of the planner's rivals has a better plan."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import pytest
 
 from envs.costs.costs import timed
 from envs.simulation.simulator import simulate
-from evaluation.studies.planners.__main__ import RIVALS
 from graphs.files.load import load_cluster, load_graph
-from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.planner import Planner
@@ -16,22 +14,16 @@ from placers.planner import Planner
 MODEL = "transformer:layers=2,width=128,heads=2,sequence=32,batch=16,vocabulary=256"
 
 
-def test_every_rival_of_the_study_is_compared() -> None:
-    compared = [placer for rival in Planner().rivals() for placer in rival.alike(0)]
-    for name, spec in RIVALS.items():
-        assert by_name.build("placers", spec) in compared, name
-
-
 @pytest.mark.parametrize("cluster", [pytest.param("v100_a100", marks=pytest.mark.slow), "home_fleet"])
 def test_no_rival_is_faster_on_unequal_devices(cluster: str) -> None:
     problem = timed(Problem(load_graph(MODEL, with_law=True), load_cluster(cluster)))
     result = Planner(policy="").place(problem, budget=60)
     ours, compared = simulate(problem, result.plan), 0
-    for name, spec in RIVALS.items():
+    for rival in Planner().rivals():
         try:
-            timeline = simulate(problem, by_name.build("placers", spec).place(problem, budget=8).plan)
+            timeline = simulate(problem, rival.placer().place(problem, budget=8).plan)
         except InputError:
             continue
         compared += 1
-        assert not timeline.fits or (ours.fits and ours.step_seconds <= timeline.step_seconds * (1 + 1e-9)), name
+        assert not timeline.fits or (ours.fits and ours.step_seconds <= timeline.step_seconds * (1 + 1e-9)), rival.spec
     assert compared >= 10
