@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from envs.simulation.compiled import compiled
 from graphs.op_graph import Floats, Ints
 
 
@@ -20,18 +21,36 @@ def least_bottleneck(
     sending = np.concatenate([[0.0], entering[1:], [0.0]])
     # best[d, e]: the least bottleneck of the units before e on the devices before d; the last begins at begin[d, e]
     best, begin = np.full((devices + 1, units + 1), np.inf), np.zeros((devices + 1, units + 1), np.int64)
-    best[0, 0] = 0.0
-    for device in range(devices):
-        for end in range(units + 1):
-            slowest = np.maximum(time[end, device] - time[: end + 1, device], sending[: end + 1])  # by where it begins
-            slowest[end] = 0.0 if may_be_empty else np.inf
-            slowest = np.maximum(slowest, best[device, : end + 1])
-            slowest[held[end] - held[: end + 1] > limits[device]] = np.inf
-            begin[device + 1, end] = int(slowest.argmin())
-            best[device + 1, end] = slowest.min()
+    _fill(time, sending, held, limits, may_be_empty, best, begin)
     if not np.isfinite(best[devices, units]):
         return None
     ends = [units]
     for device in range(devices, 0, -1):
         ends.append(int(begin[device, ends[-1]]))
     return np.repeat(np.arange(devices), np.diff(ends[::-1]))
+
+
+@compiled
+def _fill(
+    time: Floats, sending: Floats, held: Floats, limits: Floats, may_be_empty: bool, best: Floats, begin: Ints
+) -> None:
+    """Write the least bottleneck of all units before each on all devices before each, and where the last stage begins.
+
+    `time`, (units + 1, devices), and `held`, (units + 1,), are sums over the units before each, and do not fall: from
+    where a stage is slower than the best, or has no room, it does not begin earlier.
+    """
+    best[0, 0] = 0.0
+    for device in range(len(limits)):
+        for end in range(len(held)):
+            least = np.inf
+            for first in range(end, -1, -1):
+                computing = time[end, device] - time[first, device]
+                if computing > least or held[end] - held[first] > limits[device]:
+                    break
+                if first == end:
+                    slowest = best[device, first] if may_be_empty else np.inf
+                else:
+                    slowest = max(computing, sending[first], best[device, first])
+                if slowest <= least:
+                    least, begin[device + 1, end] = slowest, first
+            best[device + 1, end] = least
