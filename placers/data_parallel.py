@@ -86,7 +86,8 @@ class DataParallel(Named):
         asked = len(self._given) or self.devices
         if asked > len(devices):
             raise InputError(
-                f"data_parallel: asked for {asked} devices, cluster {problem.cluster.name!r} has {len(devices)}"
+                f"data_parallel: asked for {asked} devices, cluster {problem.cluster.name!r} has {len(devices)}; "
+                "ask for that many or fewer"
             )
         devices = devices[: asked or len(devices)]
         if self.shares or are_alike(problem, devices):

@@ -81,7 +81,7 @@ def _by_ids(problem: Problem, content: dict[str, Any], path: Path) -> Ints:
         for device, machine in zip(there, used, strict=False):
             for node in machine.nodes:
                 if str(node) not in of_id:
-                    raise InputError(f"{path}: graph {problem.graph.name!r} has no node {node}")
+                    raise InputError(f"{path}: graph {problem.graph.name!r} has no node {node}; remove it")
                 per_op[of_id[str(node)]] = device
     return per_op
 
@@ -100,7 +100,9 @@ def _by_patterns(problem: Problem, content: dict[str, Any], path: Path) -> Ints:
             matches = re.compile(translate(pattern)).match
             found = np.array([matches(name) is not None for name in problem.graph.names])
             if not found.any():
-                raise InputError(f"{path}: {device}: no op of {problem.graph.name!r} is named like {pattern!r}")
+                raise InputError(
+                    f"{path}: {device}: no op of {problem.graph.name!r} is named like {pattern!r}; change it"
+                )
             per_op[found & (per_op < 0)] = index[device]
     return per_op
 
@@ -111,7 +113,9 @@ def _of_units(problem: Problem, per_op: Ints, path: Path) -> Ints:
     placement = np.full(graph.num_units, -1)
     placement[graph.units[named[::-1]]] = per_op[named[::-1]]  # of the ops of a unit, the first counts
     if len(apart := named[placement[graph.units[named]] != per_op[named]]):
-        raise InputError(f"{path}: op {graph.names[apart[0]]!r} is not with the ops that must share its device")
+        raise InputError(
+            f"{path}: op {graph.names[apart[0]]!r} is not with the ops that must share its device; put it there"
+        )
     if len(left := np.flatnonzero(placement[graph.units] < 0)):
         raise InputError(f"{path}: no device for op {graph.names[left[0]]!r}; add a last pattern '*' to one")
     return placement

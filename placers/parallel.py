@@ -224,7 +224,7 @@ class Parallel(Named):
         if not self._degrees:
             return (), (), ()
         if reason := why_undivided(problem, devices):
-            raise InputError(f"parallel: ops cannot be divided with {self._degrees[0]}, since {reason}")
+            raise InputError(f"parallel: ops cannot be divided with {self._degrees[0]}, since {reason}; leave it out")
         if replicas % self.ep:
             raise InputError(f"parallel: ep={self.ep} does not divide the {replicas} replicas; choose a divisor, or 1")
         return Degrees(replicas, self.ep, self.cp, self.tp, self.sequence, self.zero == 3).of_ops(problem.graph)

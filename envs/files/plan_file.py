@@ -149,7 +149,11 @@ class SavedPlan:
             decided, entries = self.content.plan, self._entries(problem)
             devices = decided.placement
             if not devices or decided.schedule or not all(isinstance(each, str) for each in devices.values()):
-                raise InputError("a model that is placed again runs by an op placement, and this plan is another kind")
+                raise InputError(
+                    "a model that is placed again runs by an op placement, and this plan is another kind; name one "
+                    "that "
+                    "`placelab place --plans placement` made"
+                )
             number = {device.name: position for position, device in enumerate(problem.cluster.devices)}
             try:
                 return np.array(entries.read({entry: number.get(str(name), -1) for entry, name in devices.items()}))

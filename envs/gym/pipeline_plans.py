@@ -129,7 +129,9 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
         self._sampler = ProblemSampler(problems, ProblemSettings(**settings), measured=False)
         most = self._sampler.devices
         if max_devices is not None and max_devices < most:
-            raise InputError(f"max_devices is {max_devices}, but the largest cluster has {most} devices")
+            raise InputError(
+                f"max_devices is {max_devices}, but the largest cluster has {most} devices; make it that or more"
+            )
         self.actions = Actions(tuple(micro_batches), orders, max_devices or most, layers)
         self._observer = PipelineObserver(self.actions)
         self.problems = [self._prepared(each) for each in self._sampler.problems]

@@ -143,7 +143,9 @@ class UnitSampler(ProblemSampler):
             )
         units = max(len(each.problem.units) for each in self.problems)
         if settings.max_units is not None and settings.max_units < units:
-            raise InputError(f"max_units is {settings.max_units}, but the largest graph has {units} units")
+            raise InputError(
+                f"max_units is {settings.max_units}, but the largest graph has {units} units; make it that or more"
+            )
         self.max_units = settings.max_units or units  # to which observations are padded
         self.edges = max(len(each.problem.units.edges) for each in self.problems)
 

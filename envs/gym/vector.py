@@ -81,7 +81,7 @@ class EpisodesVectorEnv(VectorEnv[Any, Any, Any], Generic[E]):
         if seed is not None:
             seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else list(seed)
             if len(seeds) != self.num_envs:
-                raise InputError(f"got {len(seeds)} seeds for {self.num_envs} environments")
+                raise InputError(f"got {len(seeds)} seeds for {self.num_envs} environments; give one for each")
             self._rngs = [
                 rng if s is None else seeding.np_random(s)[0] for s, rng in zip(seeds, self._rngs, strict=True)
             ]

@@ -178,7 +178,7 @@ class OwnEvaluator:
         if np.shape(found) != shape or not isinstance(found, np.ndarray):
             raise InputError(f"{self._objective.name!r}: expected {what} as an array of shape {shape}, got {found!r}")
         if np.isnan(found).any():
-            raise InputError(f"{self._objective.name!r}: {what} of a placement is NaN")
+            raise InputError(f"{self._objective.name!r}: {what} of a placement is NaN; expected numbers, or inf")
 
 
 def checked(spec: str, built: Any) -> Objective:

@@ -82,7 +82,11 @@ class Flow:
         plan.check(problem)
         if plan.split or plan.schedule.zero:
             what = "hold weights in parts (ZeRO)" if plan.schedule.zero else "divide ops by their indices"
-            raise InputError(f"the objective flow is of replicas that compute requests alone, and the plan's {what}")
+            raise InputError(
+                f"the objective flow is of replicas that compute requests alone, and the plan's {what}; take "
+                "throughput, "
+                "or a plan whose replicas hold all weights"
+            )
         flow = _flow_of(problem, self.rates)
         if plan.is_placement:
             return float(flow.of_placement(plan.placement))

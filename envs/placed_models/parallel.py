@@ -226,7 +226,8 @@ def _check_model(model: nn.Module, graph: OpGraph) -> None:
     for name, size in zip(graph.weight_names, graph.weights.tolist(), strict=True):
         if name not in weights:
             raise InputError(
-                f"this plan is for another model: {graph.name!r} has a weight {name!r}, the given has none"
+                f"this plan is for another model: {graph.name!r} has a weight {name!r}, the given has none; "
+                "plan this model"
             )
         weight = weights[name]
         here = size / max(weight.numel() * weight.element_size(), 1)
@@ -240,7 +241,8 @@ def _check_model(model: nn.Module, graph: OpGraph) -> None:
     for call in graph.calls:
         if call is not None and call.module not in paths:
             raise InputError(
-                f"this plan is for another model: {graph.name!r} has a module {call.module!r}, and the given has none"
+                f"this plan is for another model: {graph.name!r} has a module {call.module!r}, and the given has "
+                "none; plan this model"
             )
 
 

@@ -56,7 +56,9 @@ def _usable(given: DeviceLike) -> torch.device:
     try:
         return torch.empty(0, device=given).device
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device {given!r} cannot be used here: {reason(error)}") from error
+        raise InputError(
+            f"device {given!r} cannot be used here: {reason(error)}; name a device of this machine, such as cpu"
+        ) from error
 
 
 def _listed(names: Sequence[str] | Mapping[str, object]) -> str:

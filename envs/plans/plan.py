@@ -103,7 +103,9 @@ class Plan:
         Raises InputError, saying `who` takes op placements only, for a plan that is none.
         """
         if not self.is_placement:
-            raise InputError(f"{who} takes op placements only, and this plan {self._beyond()}; give it another plan")
+            raise InputError(
+                f"{who} takes op placements only, and this plan {self._beyond()}; place with --plans placement"
+            )
         devices = np.zeros(problem.graph.num_units, np.int64)
         devices[problem.graph.units] = self.placement
         return devices
@@ -118,7 +120,8 @@ class Plan:
         graph = problem.graph
         if len(self.devices) != len(graph):
             raise InputError(
-                f"this plan is for another graph: it places {len(self.devices)} ops, {graph.name!r} has {len(graph)}"
+                f"this plan is for another graph: it places {len(self.devices)} ops, {graph.name!r} has {len(graph)}; "
+                "place this graph"
             )
         self._check_order(problem)
         check_devices(problem, self.devices)

@@ -29,7 +29,7 @@ def check_devices(problem: Problem, devices: Devices) -> None:
         op, anchor = int(apart[0]), int(first[apart[0]])
         raise InputError(
             f"op {graph.names[op]!r} must share a device with {graph.names[anchor]!r}, but they are on "
-            f"{_named(problem, devices[op])} and {_named(problem, devices[anchor])}"
+            f"{_named(problem, devices[op])} and {_named(problem, devices[anchor])}; give both the same"
         )
     if problem.allowed is not None:
         is_on = np.array([[device in several for device in range(len(cluster))] for several in sets])

@@ -135,7 +135,10 @@ class ReplayedForward:
             kwargs = {name: kwargs[name] for name in order}
         leaves, tree = tree_flatten((args, kwargs))
         if tree != self._inputs_tree:
-            raise InputError(f"{self._name} is called with other arguments than those that its step was captured with")
+            raise InputError(
+                f"{self._name} is called with other arguments than those that its step was captured with; call it with "
+                "arguments like those of `replay`, or do not replay"
+            )
         tensors = list[Tensor]()
         for given, captured in zip(leaves, self._leaves, strict=True):
             if isinstance(captured, Tensor) and isinstance(given, Tensor):
@@ -143,7 +146,11 @@ class ReplayedForward:
                     raise InputError(f"{self._name}: an input requires a gradient, which a replayed step does not give")
                 tensors.append(given)
             elif type(given) is not type(captured) or given != captured:
-                raise InputError(f"{self._name} is given {given!r}, and its step was captured with {captured!r}")
+                raise InputError(
+                    f"{self._name} is given {given!r}, and its step was captured with {captured!r}; give that, or do "
+                    "not "
+                    "replay"
+                )
         inputs = dict(enumerate(tensors))
         self._step.given.check(inputs)
         return inputs
@@ -153,7 +160,9 @@ class ReplayedForward:
             if part.training is not was:
                 now = "train" if part.training else "eval"
                 raise InputError(
-                    f"{self._name}: a {type(part).__name__} is in {now}() mode, and was not when its step was captured"
+                    f"{self._name}: a {type(part).__name__} is in {now}() mode, and was not when its step was "
+                    "captured; "
+                    "call `parallelize` in the mode that is to be run"
                 )
         if any(not getattr(hook, "runs_by_plan", False) for hooks in self._hooks for hook in hooks.values()):
             raise InputError(f"{self._name}: {_hooked(self._parts)}")

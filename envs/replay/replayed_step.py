@@ -51,7 +51,10 @@ class ReplayedStep:
         op by op.
         """
         if laid.expansion is not None:
-            raise InputError("only a plan with one device per op, and the whole batch at once, is replayed")
+            raise InputError(
+                "only a plan with one device per op, and the whole batch at once, is replayed; place with --plans "
+                "placement"
+            )
         graph = laid.problem.graph
         self._copier, self._homes, self._program = copier, homes, program
         self._ops = GradientOps(program, graph)

@@ -94,7 +94,10 @@ class CapturedProgram:
         """Raise InputError for a graph whose forward ops are not those of the model, with the same sizes."""
         own, forward = self.step, np.flatnonzero(graph.phase == Phase.FORWARD)
         if not graph.is_training:
-            raise InputError(f"graph {graph.name!r} is a forward pass, and what is run is a training step")
+            raise InputError(
+                f"graph {graph.name!r} is a forward pass, and what is run is a training step; plan it without "
+                "--no-training"
+            )
         names = tuple(graph.names[op] for op in forward.tolist())
         if names != own.names[: self.loss + 1]:
             odd = next((name for name in names if name not in set(own.names)), f"{len(names)} ops")

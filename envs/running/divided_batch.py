@@ -85,7 +85,10 @@ def _rows(shares: Sequence[int], samples: int) -> list[range]:
     """(shares,) the samples of each. Raises InputError for samples that are not known, or not so many equal parts."""
     parts = sum(shares)
     if parts > 1 and (samples % parts or not samples):
-        raise InputError(f"a batch of {samples} samples cannot be divided into {parts} equal parts")
+        raise InputError(
+            f"a batch of {samples} samples cannot be divided into {parts} equal parts; give a batch that {parts} "
+            "divides"
+        )
     ends = [end * samples // parts for end in accumulate(shares)]
     return [range(*both) for both in pairwise([0, *ends])]
 

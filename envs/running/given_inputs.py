@@ -24,11 +24,12 @@ class GivenInputs:
         for leaf, (shape, dtype) in self._kinds.items():
             given = inputs.get(leaf)
             if given is None:
-                raise InputError(f"the model reads tensor {leaf} of its arguments, which is not given")
+                raise InputError(f"the model reads tensor {leaf} of its arguments, which is not given; give it")
             if given.shape != shape or given.dtype != dtype:
                 raise InputError(
-                    f"tensor {leaf} of the model's arguments is {given.dtype} of shape {tuple(given.shape)}; the plan "
-                    f"is for {dtype} of shape {tuple(shape)}"
+                    f"tensor {leaf} of the model's arguments is {given.dtype} of shape {tuple(given.shape)}, and "
+                    f"the plan is for {dtype} of shape {tuple(shape)}; give it such a one, or plan the model with "
+                    "this one"
                 )
         for leaf, same in self._repeated.items():
             other, given = inputs.get(leaf), inputs.get(same)

@@ -100,7 +100,11 @@ def _taken(example: Example, batch: Any) -> Batch:
     for number, tensor in enumerate(planned):
         same = first.setdefault(id(tensor), number)
         if same != number and not torch.equal(tensors[same], tensors[number]):
-            raise InputError(f"inputs {same} and {number} differ, and the model was planned with one tensor for both")
+            raise InputError(
+                f"inputs {same} and {number} differ, and the model was planned with one tensor for both; let the "
+                "function "
+                "that makes the model give two"
+            )
     return dict(enumerate(tensors))
 
 
@@ -110,7 +114,7 @@ def _check(number: int, expected: object, found: object) -> None:
         kinds = {(type(each).__module__, type(each).__qualname__) for each in (expected, found)}  # a file is run again
         is_same = len(kinds) == 1 and len(inside) == len(own) > 0
         if not is_same and expected != found:
-            raise InputError(f"input {number} is {found!r}, and the model was planned with {expected!r}")
+            raise InputError(f"input {number} is {found!r}, and the model was planned with {expected!r}; give that")
         for one, other in zip(inside, own, strict=True) if is_same else ():
             _check(number, one, other)
         return

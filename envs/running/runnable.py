@@ -26,4 +26,8 @@ def check_runnable(example: Example, program: TracedProgram) -> None:
     for name, node in program.changed.items():
         if node is None or name in program.names.values():
             how = "through a view of it" if node is None else "by its forward pass"
-            raise InputError(f"{example.name}: {name!r} is changed {how}, so that its ops cannot be run apart")
+            raise InputError(
+                f"{example.name}: {name!r} is changed {how}, so that its ops cannot be run apart; train in your own "
+                "loop, "
+                "with `parallelize`"
+            )

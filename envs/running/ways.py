@@ -32,7 +32,10 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
     check_names(RUN)
     plan.check(problem)
     if not problem.graph.is_training:
-        raise InputError(f"{problem.graph.name!r} is a forward pass, and what is run is a training step")
+        raise InputError(
+            f"{problem.graph.name!r} is a forward pass, and what is run is a training step; plan it without "
+            "--no-training, or write the plan for another program with `placelab export`"
+        )
     if plan.split:
         TensorPlacements(problem, plan)
     elif is_sharded(problem, plan):

@@ -224,7 +224,7 @@ def _listed(name: str, value: Any) -> list[Any]:
         several = isinstance(one, str) and "," in one and not Path(one).exists()
         found += by_name.specs(one) if several else [one]
     if any(one == "" for one in found):
-        raise InputError(f"{name}: one of the entries is empty")
+        raise InputError(f"{name}: one of the entries is empty; leave it out")
     return found
 
 

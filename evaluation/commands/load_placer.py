@@ -100,5 +100,9 @@ def finetuned(
     from training.runs.finetune import FineTuner
 
     if not isinstance(start, PolicyPlacer):
-        raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that can be trained")
+        raise InputError(
+            f"{start.name!r} cannot be fine-tuned: it has no policy that can be trained; take 'default', or the "
+            "folder of "
+            "a run of `placelab train`"
+        )
     return FineTuner(start, on_tuned=on_tuned, on_progress=on_progress)

@@ -70,7 +70,7 @@ def compare(
         for placer in built for seed in seeds
     ]  # fmt: skip
     if robust and (other := [task.problem.objective for task in tasks if task.problem.objective != STEP_TIME]):
-        raise InputError(f"a robust comparison is one of step times, not of '{other[0]}'")
+        raise InputError(f"a robust comparison is one of step times, not of '{other[0]}'; leave out `robust`")
     if plans is not None:
         plans.mkdir(exist_ok=True)
     made = Provenance.now(built, {task.digits[0] for task in tasks})
@@ -98,7 +98,7 @@ def check_settings(
     if min(seeds) < 0:
         raise InputError(f"a seed is {min(seeds)}; expected whole numbers >= 0")
     if len(set(seeds)) < len(seeds):
-        raise InputError(f"seed {Counter(seeds).most_common(1)[0][0]} is given twice")
+        raise InputError(f"seed {Counter(seeds).most_common(1)[0][0]} is given twice; give it once")
     check_workers(workers)
     check_writable(journal)
     if plans is not None:
@@ -189,4 +189,4 @@ def _check_distinct(what: str, names: Sequence[str], contents: Iterable[str] | N
         raise InputError(f"there are no {what}s to compare; give at least one")
     (name, _), times = count.most_common(1)[0]
     if times > 1:
-        raise InputError(f"{what} {name!r} is given twice")
+        raise InputError(f"{what} {name!r} is given twice; name it once")

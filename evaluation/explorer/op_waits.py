@@ -11,7 +11,7 @@ from envs.timelines.timeline import Timeline
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.drawing.step_boxes import Reason, why_not_earlier
 from evaluation.records.formatting import memory, seconds
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, unknown
 from graphs.op_graph import Ints, Phase
 
 CHAIN = 12  # ops that are followed back
@@ -69,11 +69,11 @@ def _found(placed: SimulatedPlan, name: str) -> tuple[int, int]:
     if name in timeline.problem.graph.names:
         return timeline.problem.graph.names.index(name), 1
     if timeline.expansion is None or name not in placed.problem.graph.names:
-        raise InputError(f"there is no op {name!r}")
+        raise InputError(unknown("op", name, placed.problem.graph.names))
     origin = placed.problem.graph.names.index(name)
     copies: Ints = np.flatnonzero(timeline.expansion.origin == origin)
     if not len(copies):
-        raise InputError(f"op {name!r} does not run in this plan")
+        raise InputError(f"op {name!r} does not run in this plan; choose another")
     return int(copies[timeline.start[copies].argmin()]), len(copies)
 
 

@@ -94,7 +94,8 @@ def _in_order(
         names = [problem.cluster.devices[each[0]].name for each in devices]
         raise InputError(
             f"{to} takes stages and micro-batches that the order {order.name} takes, and this plan has its stages on "
-            f"{', '.join(names)}, and {degrees.micro_batches} micro-batches; give it another"
+            f"{', '.join(names)}, and {degrees.micro_batches} micro-batches; give it one of the placer gpipe or "
+            "parallel"
         )
     was = "which has none" if planned == AS_READY else f"which has {planned.name}"
     name = f"{order.name} (1F1B)" if order == ONE_F_ONE_B else order.name

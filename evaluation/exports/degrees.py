@@ -47,11 +47,12 @@ class PlanDegrees:
             counts = ", ".join(str(len(each)) for each in devices)
             raise InputError(
                 f"{to} takes as many replicas of each stage, and those of this plan have {counts} devices; give it "
-                "another plan"
+                "a plan of the placer parallel"
             )
         if plan.schedule.update == "micro_batch":
             raise InputError(
-                f"{to} updates weights once in a step, and this plan after each micro-batch; give it another"
+                f"{to} updates weights once in a step, and this plan after each micro-batch; give it one with update "
+                "'step'"
             )
         inside, schedule = stage_degrees(problem, plan, to), plan.schedule
         stages = len(set(devices)) if plan.is_placement else len(set(joined_stages(plan, devices)))
@@ -104,12 +105,17 @@ class PlanDegrees:
         return (f"The batch is not known: it is {self.micro_batches} micro-batches on each of {self.dp} replicas.",)
 
 
+_EQUAL = "give one of equal shares, as the placer parallel makes them"
+
+
 def check_equal_replicas(plan: Plan, to: str) -> None:
     """Raise InputError for a plan whose replicas take micro-batches in turns, or unequal shares of them."""
     if plan.schedule.sharing == "turns" and max(map(len, plan.devices), default=1) > 1:
-        raise InputError(f"{to} takes no plan whose replicas take micro-batches in turns; give it another")
+        raise InputError(
+            f"{to} takes no plan whose replicas take micro-batches in turns; give one with sharing 'split'"
+        )
     if plan.schedule.shares:
-        raise InputError(f"{to} takes no plan whose replicas have unequal shares of the batch; give it another")
+        raise InputError(f"{to} takes no plan whose replicas have unequal shares of the batch; {_EQUAL}")
 
 
 def joined_stages(plan: Plan, devices: Devices) -> tuple[int, ...]:

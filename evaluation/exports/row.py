@@ -91,7 +91,10 @@ class LayerRow:
             names = [self.keys.problem.cluster.devices[each[0]].name for each in self.devices]
             way = "back and forth, in the shape of a V" if is_v else "to one device after the other"
             taken = f"stages that go {way}, as often on each" if several else "one stage on each device"
-            raise InputError(f"{to} takes {taken}, and this plan has its stages on {', '.join(names)}")
+            raise InputError(
+                f"{to} takes {taken}, and this plan has its stages on {', '.join(names)}; give it a plan of the placer "
+                "gpipe or parallel"
+            )
         return shape
 
     def written(self, text: str, notes: Sequence[str] = ()) -> Written:

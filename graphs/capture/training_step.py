@@ -93,7 +93,7 @@ def training_step(forward: OpGraph) -> OpGraph:
     already, or has no weight to train.
     """
     if (forward.phase != Phase.FORWARD).any():
-        raise InputError(f"graph {forward.name!r} is a training step already")
+        raise InputError(f"graph {forward.name!r} is a training step already; leave that out")
     sizes = forward.transfer_bytes, forward.edge_bytes, forward.unsent_bytes
     if forward.devices or forward.measured_on or any(map(len, sizes)):
         raise InputError(

@@ -267,7 +267,10 @@ def _group(content: ClusterFile, name: str) -> Cluster:
     missing = np.argwhere(np.isnan(bandwidths) & ~np.eye(len(devices), dtype=np.bool_))
     if len(missing):
         source, target = (devices[index].name for index in missing[0])
-        raise InputError(f"links.bandwidth is missing, and no pair gives the bandwidth from {source!r} to {target!r}")
+        raise InputError(
+            f"links.bandwidth is missing, and no pair gives the bandwidth from {source!r} to {target!r}; give one of "
+            "them"
+        )
     gap, multicast = _of_channels(links, int(channel.max(initial=FREE)) + 1)
     return Cluster(name, devices, latencies, bandwidths, channel, gap, multicast)
 

@@ -36,7 +36,7 @@ def texts(spec: str, rest: str) -> dict[str, str]:
         if not equals or not key or not value:
             raise InputError(f"{spec!r}: expected knobs as key=value,key=value after the colon, got {part!r}")
         if key in knobs:
-            raise InputError(f"{spec!r}: knob {key!r} is given twice")
+            raise InputError(f"{spec!r}: knob {key!r} is given twice; give it once")
         knobs[key] = value
     return knobs
 
@@ -75,7 +75,7 @@ def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, leas
     for key, text in given.items():
         if key not in knobs:
             if not knobs:
-                raise InputError(f"{name!r} has no knobs")
+                raise InputError(f"{name!r} has no knobs; leave out {key!r}")
             named = next((other for other, value in given.items() if other in knobs and ":" in value), "")
             remedy = f"; one of {given[named]!r} is in brackets with it, {named}=[...,{key}={text}]" if named else ""
             raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}{remedy}")

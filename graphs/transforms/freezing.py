@@ -76,7 +76,7 @@ def freeze(graph: OpGraph, ops: Bools) -> OpGraph:
 
 def _check(graph: OpGraph, ops: Bools) -> None:
     if not graph.is_training:
-        raise InputError(f"graph {graph.name!r} is no training step, so nothing of it can be frozen")
+        raise InputError(f"graph {graph.name!r} is no training step, so nothing of it can be frozen; capture one")
     later = np.flatnonzero(graph.phase != Phase.FORWARD)
     if ops[later].any():
         raise InputError(f"op {graph.names[later[ops[later]][0]]!r} is no forward op; freeze forward ops")

@@ -75,7 +75,7 @@ def placer_of(what: str | Path, **knobs: int) -> Placer:
     with located(Path(what) / META):
         name = named_in_file(meta.spec)
         if not trainer_of(name):
-            raise InputError(f"{name!r} is no placer that acts with a policy")
+            raise InputError(f"{name!r} is no placer that acts with a policy; train another one")
     if meta.file_sha256 != file_sha256(name):
         said = f"placelab: {meta.file.rpartition(':')[0]} has changed since the policy in {what} was trained"
         print(said, file=sys.stderr)

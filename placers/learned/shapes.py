@@ -24,7 +24,7 @@ def shape_of(spec: str, name: str, kind: type[S]) -> S:
     """
     given, knobs = by_name.parse(spec)
     if given != name:
-        raise InputError(f"a policy of {name!r} has the network {name!r} and no other, got {spec!r}")
+        raise InputError(f"a policy of {name!r} has the network {name!r} and no other, got {spec!r}; take that one")
     for key in knobs:
         if key not in kind.__struct_fields__:
             raise InputError(f"{spec!r}: {by_name.unknown('knob', key, kind.__struct_fields__)}")

@@ -32,7 +32,7 @@ def refusal(plan: Plan, problem: Problem | None = None) -> str:
         (((0,), (1, -1), (0,)), "op 'b' is placed on device -1; cluster 'toy3' has devices 0 to 2"),
         (((0,), (), (0,)), "op 'b' is placed on no device; give each op at least one"),
         (((0,), (2, 1, 2), (0,)), "op 'b' is placed on 'gpu:2' twice; give each of its replicas a device of its own"),
-        (((0,), (0,)), "this plan is for another graph: it places 2 ops, 'toy' has 3"),
+        (((0,), (0,)), "this plan is for another graph: it places 2 ops, 'toy' has 3; place this graph"),
     ],
 )
 def test_devices_are_known_and_distinct(devices: tuple[tuple[int, ...], ...], expected: str) -> None:
@@ -42,7 +42,8 @@ def test_devices_are_known_and_distinct(devices: tuple[tuple[int, ...], ...], ex
 def test_every_replica_is_where_ties_and_the_graph_allow() -> None:
     tied = replace(CHAIN, group=np.array([0, -1, 0]))
     sentence = refusal(Plan(((0, 1), (2,), (0, 2))), Problem(tied, toy_cluster(3)))
-    assert sentence == "op 'c' must share a device with 'a', but they are on 'gpu:0', 'gpu:2' and 'gpu:0', 'gpu:1'"
+    both = "they are on 'gpu:0', 'gpu:2' and 'gpu:0', 'gpu:1'"
+    assert sentence == f"op 'c' must share a device with 'a', but {both}; give both the same"
     bound = replace(CHAIN, devices=((), ("gpu:0", "gpu:1"), ()))
     sentence = refusal(Plan(((2,), (0, 2), (1,))), Problem(bound, toy_cluster(3)))
     assert sentence == "op 'b' is placed on 'gpu:2'; the graph allows gpu:0, gpu:1"

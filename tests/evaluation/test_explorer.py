@@ -114,7 +114,7 @@ def test_an_op_says_what_it_waited_for_and_what_that_waited_for() -> None:
     assert said["is_critical"]
     assert op_answer(placed, "b")["sends"] == ["2 B to gpu:1, 4.00 s to 6.00 s, 2.00 s long"]
     assert op_answer(placed, "a")["why"] == Reason.NONE.sentence
-    with pytest.raises(InputError, match="there is no op 'nobody'"):
+    with pytest.raises(InputError, match="unknown op 'nobody'"):
         op_answer(placed, "nobody")
 
 
@@ -153,7 +153,7 @@ WRONG: list[tuple[str, str, bytes | None, str]] = [
     ("GET", "/steps/9", None, "there is no step 9; there are 1"),
     ("GET", "/elsewhere", None, "there is no page '/elsewhere'"),
     ("GET", "/steps/1/nothing", None, "there is no page"),
-    ("GET", "/steps/1/op?name=nobody", None, "there is no op 'nobody'"),
+    ("GET", "/steps/1/op?name=nobody", None, "unknown op 'nobody'"),
     ("GET", "/steps/1/op", None, r"say name once, as in \?name="),
     ("GET", "/steps/1/export?to=nothing", None, "unknown format 'nothing'"),
     ("POST", "/steps/1/move", b"{", "expected a JSON object with module, device"),

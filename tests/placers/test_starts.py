@@ -122,7 +122,7 @@ class Whole:
 def test_a_search_does_not_begin_at_a_whole_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     give(monkeypatch, Whole(), *cheap_placers()[:1])
     found = starts((Problem(random_graph(6, seed=0), toy_cluster(2)),), 2, seed=0)
-    why = "a search takes op placements only, and this plan places ops on 2 devices each; give it another plan"
+    why = "a search takes op placements only, and this plan places ops on 2 devices each; place with --plans placement"
     assert found.notes == (f"start whole was left out: {why}",)
     assert len(found.placements) == 1
 

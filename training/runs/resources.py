@@ -64,7 +64,10 @@ class Resources:
         if not cards:
             raise InputError(f"device is {self.device!r}, and PyTorch sees no CUDA card here; leave it out for the CPU")
         if (device.index or 0) >= cards:
-            raise InputError(f"device is {self.device!r}, and PyTorch sees {cards} CUDA cards here")
+            raise InputError(
+                f"device is {self.device!r}, and PyTorch sees {cards} CUDA cards here; expected cuda:0 to "
+                f"cuda:{cards - 1}"
+            )
         own = int(os.environ.get("LOCAL_RANK", "0")) % cards
         return device if device.index is not None else torch.device("cuda", own)
 

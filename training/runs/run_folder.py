@@ -133,13 +133,21 @@ class RunFolder:
         if not self.is_begun:
             raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without `resume`")
         if self.recipe != recipe:
-            raise InputError(f"{path} was started from another recipe than this one (see {path / CONFIG})")
+            raise InputError(
+                f"{path} was started from another recipe than this one (see {path / CONFIG}); give the same one and "
+                "the "
+                "same --set, or choose another `out`"
+            )
         if self.placer_sha256 != file_sha256(recipe.placer):
             raise InputError(
                 f"{recipe.placer!r} has changed since {path} was started; restore the file, or start another run"
             )
         if not has_state and (path / META).exists():
-            raise InputError(f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing)")
+            raise InputError(
+                f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing); train in "
+                "another "
+                "folder"
+            )
         return has_state
 
     @contextmanager
@@ -224,7 +232,9 @@ class RunFolder:
             try:
                 trainer.policy.load_state_dict(below("policy.", tensors))
             except RuntimeError as error:
-                raise InputError(f"{path}: holds another network than the recipe's") from error
+                raise InputError(
+                    f"{path} holds another network than the recipe's; start the run again in another folder"
+                ) from error
             check_weights(path, trainer.policy.state_dict())
             state = trainer.optimizer.state_dict()
             for key, value in below("adam.", tensors).items():

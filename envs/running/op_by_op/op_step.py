@@ -62,7 +62,10 @@ class OpStep:
         op by op.
         """
         if laid.expansion is not None:
-            raise InputError("only a plan with one device per op, and the whole batch at once, is run op by op")
+            raise InputError(
+                "only a plan with one device per op, and the whole batch at once, is run op by op; place with --plans "
+                "placement"
+            )
         graph, self.laid = laid.problem.graph, laid
         self._names = graph.names
         placement = laid.placement[graph.units].tolist()

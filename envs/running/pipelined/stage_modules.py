@@ -70,7 +70,7 @@ def _check(program: CapturedProgram, parts: Sequence[ProgramPart]) -> None:
         if part.reads and any(node.target in _BY_STORAGE for node in part.nodes):
             raise InputError(
                 f"{program.example.name}: stage {number} looks at a tensor by its place in memory (as_strided), which "
-                "is another one where it was received"
+                "is another one where it was received; let the code use view, slices or strides of its own tensor"
             )
 
 

@@ -37,6 +37,8 @@ OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {
     "schedule_csv": schedule_csv.write, "chakra": chakra.write,
 }  # fmt: skip
 
+_OTHERS = "place with --plans placement"
+
 FORMATS = (*OF_MODULES, *OF_TRAINING, *OF_PLANS)
 
 
@@ -49,9 +51,9 @@ def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) 
         return OF_TRAINING[to](problem, plan, model)
     check_equal_replicas(plan, to)
     if plan.split or plan.mesh:
-        raise InputError(f"{to} takes no plan that divides ops; give it another")
+        raise InputError(f"{to} takes no plan that divides ops; {_OTHERS}")
     if plan.schedule.zero:
-        raise InputError(f"{to} takes no plan whose replicas hold weights in parts (ZeRO); give it another")
+        raise InputError(f"{to} takes no plan whose replicas hold weights in parts (ZeRO); {_OTHERS}")
     if plan.schedule.offload:
-        raise InputError(f"{to} takes no plan whose weights are updated by CPUs (offload); give it another")
+        raise InputError(f"{to} takes no plan whose weights are updated by CPUs (offload); {_OTHERS}")
     return OF_MODULES[to](ModuleKeys.of(problem, plan, model))

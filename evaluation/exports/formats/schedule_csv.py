@@ -20,11 +20,14 @@ def write(problem: Problem, plan: Plan) -> Written:
     So it does for unequal shares of the batch, which a row of passes does not say, and as `schedule_rows`.
     """
     if plan.is_placement:
-        raise InputError("schedule_csv takes pipelines, and this plan is a device for each op; give it another plan")
+        raise InputError(
+            "schedule_csv takes pipelines, and this plan is a device for each op; give it one of the placer gpipe or "
+            "parallel"
+        )
     if plan.schedule.shares:
         raise InputError(
             "schedule_csv takes no plan whose replicas have unequal shares of the batch, which torchtitan divides "
-            "equally; give it another"
+            "equally; give one of equal shares, as the placer parallel makes them"
         )
     schedule = replace(plan.schedule, zero=0, shard_group=0, offload=False)  # which passes are the same
     whole = replace(plan, schedule=schedule)

@@ -15,5 +15,7 @@ def write(keys: ModuleKeys) -> Written:
     row = LayerRow.of(keys, "vllm", equal=True)
     row.shape("vllm")
     if 0 in row.counts:
-        raise InputError(f"vllm takes at least one layer on each device, and this plan has {row.counts}; give another")
+        raise InputError(
+            f"vllm takes at least one layer on each device, and this plan has {row.counts}; plan for fewer devices"
+        )
     return row.written("VLLM_PP_LAYER_PARTITION=" + ",".join(map(str, row.counts)))

@@ -46,7 +46,7 @@ class Fidelity(Study):
         """Write `fidelity.md` and its figure."""
         done = [piece for piece in load_pieces(self.folder, MeasuredModel) if piece.rounds == self.rounds]
         if not done:
-            raise InputError(f"{self.folder}: no model was run yet in {self.rounds} rounds")
+            raise InputError(f"{self.folder}: no model was run yet in {self.rounds} rounds; leave out --write-only")
         tuned = [piece for piece in load_pieces(self.folder / TUNED, Tuned) if piece.rounds == self.rounds]
         done.sort(key=lambda piece: list(MODELS).index(piece.model))
         tuned.sort(key=lambda piece: list(MODELS).index(piece.model))

@@ -118,7 +118,9 @@ class PlanKinds(Simulated):
         done = {case: tuple(each for each in every if each.problem == _name(case)) for case in cases()}
         found = KindFindings([case._replace(plans=plans) for case, plans in done.items() if plans])
         if not found.cases:
-            raise InputError(f"{self.folder}: no problem is measured yet with a budget of {self.budget}")
+            raise InputError(
+                f"{self.folder}: no problem is measured yet with a budget of {self.budget}; leave out --write-only"
+            )
         return self.written(
             folder, (plan for case in found.cases for plan in case.plans), painted=(partial(_panels, found=found), 5.4),
             command=self.command("budget"), found=found, kinds=KINDS, models=MODELS, clusters=CLUSTERS, groups=GROUPS,

@@ -92,7 +92,7 @@ class Published(Simulated):
         jobs, found, of_sailor = job_rows(JOBS, answered), compared(ROWS, answers), results_of(SCENARIOS, judged)
         every: list[JobAnswer | Answer | Judged] = [*answered, *answers, *judged]
         if not (jobs or found):
-            raise InputError(f"{self.folder}: no published plan is compared yet")
+            raise InputError(f"{self.folder}: no published plan is compared yet; leave out --write-only")
         ended = [each for each in of_sailor if each.is_compared]
         left = [job.words for job in JOBS if job.name not in {each.job for each in answered}]
         bars = {f"{each.theirs.whose}, {each.job.words}": each.ratio for each in jobs if each.ratio}

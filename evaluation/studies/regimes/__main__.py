@@ -39,7 +39,7 @@ class Regimes(Simulated):
         if not names_in(self.rows, "row of the study", ROWS) or self.problems < 1 or not self.policy:
             raise InputError("a study needs at least one policy, one row and one problem")
         if len(set(self.policy)) < len(self.policy):
-            raise InputError(f"a policy is given twice: {', '.join(self.policy)}")
+            raise InputError(f"a policy is given twice: {', '.join(self.policy)}; name each once")
         if self.workers != 1:
             raise InputError("seconds are compared, which processes beside each other would change; use --workers 1")
 
@@ -61,7 +61,7 @@ class Regimes(Simulated):
             if findings:
                 found[name] = findings
         if not found:
-            raise InputError(f"{self.folder}: nothing is done yet of {self.rows}")
+            raise InputError(f"{self.folder}: nothing is done yet of {self.rows}; leave out --write-only")
         limits = list(dict.fromkeys(at.limit for each in found.values() for at in each.limits))
         policies = " ".join(f"--policy {spec}" for spec in self.policy)
         return self.written(

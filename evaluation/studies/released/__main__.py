@@ -54,7 +54,7 @@ class Released(Simulated):
         done = {name: records_of(name, self.folder, self.suffix) for name in PARTS}
         found = {name: part for name, some in done.items() if (part := part_of(some)).problems}
         if not found:
-            raise InputError(f"{self.folder}: nothing is done yet of {self.parts}")
+            raise InputError(f"{self.folder}: nothing is done yet of {self.parts}; leave out --write-only")
         records = (record for of_part in done.values() for record in of_part)
         return save(self, found, folder, records)
 
