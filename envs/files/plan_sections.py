@@ -45,6 +45,7 @@ from math import inf
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from envs.costs.costs import BY_LINKS
 from envs.plans.conditions import Conditions
@@ -58,6 +59,7 @@ from envs.plans.schedule import (
     Update,
     Zero,
 )
+from graphs.devices.reserve import NONE
 from graphs.foundation.code_in_files import named_in_file
 from graphs.runtime import FIFO, IDEAL
 
@@ -218,7 +220,9 @@ EARLIER: dict[int, type[AnyPlanFile]] = {
 def latest(content: AnyPlanFile) -> PlanFile:
     """What a file of any version says, as one of the latest version would. Raises InputError for an unknown order."""
     if isinstance(content, PlanFile):
-        return content
+        made_for = content.made_for
+        is_silent = made_for.runtime and not made_for.reserve  # as files were written before they said `none`
+        return replace(content, made_for=replace(made_for, reserve=NONE)) if is_silent else content
     section = content if isinstance(content, FirstPlanFile) else content.plan
     found = content if isinstance(content, FirstPlanFile) else content.found
     order = getattr(section, "order", FIFO.name)
@@ -232,6 +236,7 @@ def latest(content: AnyPlanFile) -> PlanFile:
         made_for=Conditions(
             runtime=(IDEAL.with_knobs(order=order) if by_rule and order else IDEAL).name,
             cost_model=BY_LINKS,  # they knew no shares of peaks but by name
+            reserve=NONE,
         ),
         plan=PlanSection(**given | ({"order": ""} if by_rule else {})),
         found=PlacerSection(found.placer, found.seed, found.simulations),

@@ -8,7 +8,7 @@ import msgspec
 
 from envs.costs.costs import timed, timing
 from graphs.cluster import Cluster
-from graphs.devices.reserve import reserve_in, reserve_of
+from graphs.devices.reserve import NONE, reserve_in, reserve_of
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -26,7 +26,9 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     precision: str = ""  # that of training (`graphs.transforms.mixed_precision`)
     cost_model: str = ""
     optimizer: str = ""
-    reserve: str = ""  # memory of each GPU that tensors cannot have (`graphs.devices.reserve`)
+    reserve: str = (
+        ""  # memory of each GPU that tensors cannot have (`graphs.devices.reserve`); none: as the cluster has
+    )
 
     @classmethod
     def of(cls, problem: Problem) -> Conditions:
@@ -37,12 +39,12 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             precision=graph.captured_in,
             cost_model="" if problem.op_seconds is not None and not problem.timed_by else timing(problem),
             optimizer=problem.optimizer if graph.is_training else "",
-            reserve=reserve_in(problem.cluster),
+            reserve=reserve_in(problem.cluster) or NONE,
         )
 
     def problem(self, graph: OpGraph, cluster: Cluster) -> Problem:
         """A problem under these, of a graph in their precision. Raises InputError for what there is not."""
-        reserve = reserve_of(self.reserve or "none")
+        reserve = reserve_of(self.reserve or NONE)
         found = Problem(
             graph,
             cluster if reserve is None else reserve.on(cluster),

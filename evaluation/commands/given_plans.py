@@ -34,10 +34,7 @@ def as_made(options: PlanOptions, plan: object) -> PlanOptions:
     Raises InputError if they name code in a file that was read (`named_in_file`).
     """
     made_for = getattr(plan, "made_for", None) or Conditions()
-    known = asdict(made_for)
-    if made_for.runtime and not made_for.reserve:  # as said by a plan, "" is nothing, and none is the plan's default
-        known["reserve"] = "none"
-    said = {knob: value for knob, value in known.items() if value and options.get(knob, AUTO) == AUTO}
+    said = {knob: value for knob, value in asdict(made_for).items() if value and options.get(knob, AUTO) == AUTO}
     if isinstance(plan, SavedPlan):
         with located(plan.path):
             Conditions(**said).check_no_code()

@@ -97,6 +97,7 @@ def asked_problems(
     asked = options.get("runtime", AUTO), options.get("order", AUTO), options.get("host", AUTO)
     asked_runtime(*asked)  # refused here if one names nothing
     found = load_clusters(clusters)
+    _check_reserve(reserve, found)
     suite_specs(suite)
     sources = [source.in_precision(precision) for source in graph_sources(graphs)]
     tied = tied_into(groups)
@@ -182,7 +183,16 @@ def _with_reserve(problem: Problem, reserve: Reserve | None, *, is_said: bool) -
     if not is_said and problem.host is not None:
         by_cluster = any(device.reserved_bytes or device.fragmentation for device in problem.cluster.devices)
         reserve = None if by_cluster else CUDA
+    else:
+        _check_reserve(reserve, [problem.cluster])
     return problem if reserve is None else replace(problem, cluster=reserve.on(problem.cluster))
+
+
+def _check_reserve(reserve: Reserve | None, clusters: Sequence[Cluster]) -> None:
+    """Raise InputError if it leaves tensors nothing of a GPU."""
+    if reserve is not None:
+        for cluster in clusters:
+            reserve.check_room(cluster)
 
 
 def _default_runtime(problem: Problem) -> Runtime:

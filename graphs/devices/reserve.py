@@ -10,6 +10,8 @@ from graphs.cluster import GIB, Cluster
 from graphs.foundation.errors import InputError
 from graphs.foundation.quantities import parse
 
+NONE = "none"  # in addition to what a cluster says
+
 _FIGURES = re.compile(r"(?P<size>[0-9.]+ *[A-Za-z]+)?(?:(?:^|(?<=B)\+)(?P<share>[0-9]+(?:\.[0-9]+)?)%)?")
 
 
@@ -31,6 +33,16 @@ class Reserve:
         )
         return replace(cluster, devices=devices)
 
+    def check_room(self, cluster: Cluster) -> None:
+        """Raise InputError if it leaves tensors nothing of a GPU of a cluster."""
+        for device in self.on(cluster).devices:
+            if device.kind == "gpu" and device.usable_bytes <= 0 < device.memory_bytes:
+                size, whole = device.reserved_bytes / GIB, device.memory_bytes / GIB
+                raise InputError(
+                    f"a reserve of {size:g} GiB leaves tensors nothing of {device.name}, which has {whole:g} GiB; say "
+                    "less with `reserve`, such as 1.5GiB, or none"
+                )
+
 
 def reserve_in(cluster: Cluster) -> str:
     """What each GPU of a cluster reserves, as `reserve_of` reads it; "" for nothing, or if they differ."""
@@ -50,16 +62,22 @@ CUDA = Reserve(0.5 * GIB, 0.09, 1.0 * GIB)
 
 
 def reserve_of(text: str) -> Reserve | None:
-    """What "cuda", "1.5GiB", "8%" of what tensors take, or "1.5GiB+8%" names; None for "none".
+    """What "cuda", "1.5GiB", "8%" of what tensors take, or "1.5GiB+8%" names; None for `NONE`.
 
-    Raises InputError for anything else.
+    Raises InputError for anything else, and for a share of 100% or more.
     """
-    if text in ("none", "cuda"):
+    if text in (NONE, "cuda"):
         return CUDA if text == "cuda" else None
     match = _FIGURES.fullmatch(text)
     if match is None or not text:
         raise InputError(
-            f"reserve {text!r}: expected cuda, none, bytes such as 1.5GiB, a share of what tensors take such as 8%, or "
-            "both, 1.5GiB+8%"
+            f"reserve {text!r}: expected cuda, none to reserve nothing, bytes such as 1.5GiB, a share of what tensors "
+            "take such as 8%, or both, 1.5GiB+8%"
         )
-    return Reserve(parse(match["size"] or "0B", "bytes"), float(match["share"] or 0) / 100)
+    share = float(match["share"] or 0)
+    if share >= 100:
+        raise InputError(
+            f"reserve {text!r}: the share is of what tensors take, in addition to that, and {share:g}% is not below "
+            "100%; 8% is usual. To leave bytes of each GPU free give these, such as 12GiB"
+        )
+    return Reserve(parse(match["size"] or "0B", "bytes"), share / 100)

@@ -216,7 +216,8 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
   }},
   "made_for": {{
     "runtime": "ideal",
-    "cost_model": "roofline"
+    "cost_model": "roofline",
+    "reserve": "none"
   }},
   "plan": {{
     "placement": {{
@@ -249,7 +250,9 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
     decision, found = content.pop("plan") | {"order": "program"}, content.pop("found")
     del content["made_for"]
     expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7)
-    expected = replace(expected, made_for=Conditions(runtime="ideal:order=program", cost_model=BY_LINKS))
+    expected = replace(
+        expected, made_for=Conditions(runtime="ideal:order=program", cost_model=BY_LINKS, reserve="none")
+    )
     for several in ({"": ["gpu:0"]}, {"": 1}):
         path.write_text(json.dumps(content | {"plan": decision | {"placement": several}, "version": 3}))
         with pytest.raises(InputError, match="expected a text, got "):
@@ -259,7 +262,7 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
         load_plan(path, problem)
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 3}))
     assert load_plan(path, problem) == expected
-    expected = replace(expected, made_for=Conditions(runtime="ideal:order=fifo", cost_model=BY_LINKS))
+    expected = replace(expected, made_for=Conditions(runtime="ideal:order=fifo", cost_model=BY_LINKS, reserve="none"))
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
     with pytest.raises(InputError, match="unknown key 'order'"):
         load_plan(path, problem)

@@ -78,7 +78,9 @@ def grouped(problem: Problem, groups: Ints) -> Problem:
 def test_a_whole_plan_survives_in_whatever_groups_its_ops_are_tied(tmp_path: Path, case: tuple[Problem, Plan]) -> None:
     problem, plan = case
     path = tmp_path / "a.plan.json"
-    result = PlacerResult(plan, "by hand", 3, 7, made_for=Conditions(runtime="ideal", cost_model="roofline"))
+    result = PlacerResult(
+        plan, "by hand", 3, 7, made_for=Conditions(runtime="ideal", cost_model="roofline", reserve="none")
+    )
     number: dict[object, int] = {}
     where = list(zip(plan.devices, plan.schedule.stages or plan.devices, strict=True))
     together = grouped(problem, np.array([number.setdefault(each, len(number)) for each in where]))

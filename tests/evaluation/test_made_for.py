@@ -121,7 +121,7 @@ def test_a_file_of_an_earlier_version_was_made_for_the_ideal_machine(tmp_path: P
     assert found.timeline.step_seconds == simulate(problem, found.plan).step_seconds
     assert (found.plan.order, found.result.made_for) == (
         None,
-        Conditions(runtime="ideal:order=program", cost_model="recorded:otherwise=roofline"),
+        Conditions(runtime="ideal:order=program", cost_model="recorded:otherwise=roofline", reserve="none"),
     )
     assert "the plan was made for `ideal:order=program`" in again(path, runtime="run").record.notes[0]
 
@@ -161,6 +161,16 @@ def test_other_verbs_take_what_a_plan_was_made_for(tmp_path: Path) -> None:
     assert exported.planned.record.step_seconds == placed.record.step_seconds
     with pytest.raises(InputError, match="this plan is for training in bf16-mixed"):
         placelab.run(MODEL, path, cluster=CLUSTER, devices=["cpu", "cpu"])
+
+
+def test_a_plan_that_reserves_nothing_says_so_and_older_files_mean_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.plan.json"
+    placed = place(path, runtime="megatron", reserve="none")
+    assert made_for(path)["reserve"] == "none"
+    content = json.loads(path.read_text())
+    del content["made_for"]["reserve"]
+    path.write_text(json.dumps(content))
+    assert again(path).conditions == placed.conditions
 
 
 def test_code_in_what_a_plan_was_made_for_is_refused(tmp_path: Path) -> None:

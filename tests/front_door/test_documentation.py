@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import placelab
-from envs.gym.make_env import ENVIRONMENTS
+from envs.gym.make_env import environments
 from envs.gym.observations import FEATURES
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import load_placer
@@ -203,7 +203,7 @@ def test_environments_run_as_the_page_says(capsys: pytest.CaptureFixture[str]) -
     assert names["ended"]
     assert names["many"].num_envs == 8
     assert set(names["table"].placer) == {"metis", "heft", "single_device"}
-    for each in ENVIRONMENTS:
+    for each in environments():
         assert f"| `{each}` |" in page.read_text()
     for feature in FEATURES:
         assert f"| `{feature}` |" in page.read_text()

@@ -41,17 +41,28 @@ def test_none_reserves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "much", "1.5", "8", "8%+1GiB", "1GiB+", "1GiB+1GiB", "-1GiB", "8%%", "CUDA", "+8%"]
+    "text", ["", "much", "0", "1.5", "8", "8%+1GiB", "1GiB+", "1GiB+1GiB", "-1GiB", "8%%", "CUDA", "+8%"]
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"reserve '.*': expected cuda, none, bytes such as 1.5GiB, a share"):
+    with pytest.raises(
+        InputError, match=r"reserve '.*': expected cuda, none to reserve nothing, bytes such as 1.5GiB, a share"
+    ):
         reserve_of(text)
 
 
-def test_more_than_there_is_leaves_nothing() -> None:
-    reserve = reserve_of("17GiB")
+@pytest.mark.parametrize("text", ["100%", "1GiB+250%"])
+def test_a_share_of_all_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"the share is of what tensors take, in addition .* is not below 100%"):
+        reserve_of(text)
+
+
+@pytest.mark.parametrize("size", ["16GiB", "17GiB"])
+def test_more_than_there_is_is_refused_before_a_model_is_read(size: str) -> None:
+    reserve = reserve_of(size)
     assert reserve is not None
     assert reserve.on(load_cluster("p100x2")).memory_bytes.tolist() == [0.0, 0.0]
+    with pytest.raises(InputError, match=r"leaves tensors nothing of gpu:0, which has 16 GiB; say less"):
+        placelab.place("no_such_file.py:model", cluster="p100x2", reserve=size)
 
 
 def test_plans_have_what_is_left() -> None:
@@ -91,7 +102,7 @@ def test_a_plan_is_simulated_with_another_reserve(tmp_path: Path) -> None:
     again = placelab.simulate(MODEL, file, cluster="p100x2", reserve="cuda")
     assert again.timeline.step_seconds == placed.timeline.step_seconds
     assert placelab.simulate(MODEL, file, cluster="p100x2").timeline.fits
-    assert not placelab.simulate(MODEL, file, cluster="p100x2", reserve="16GiB").timeline.fits
+    assert not placelab.simulate(MODEL, file, cluster="p100x2", reserve="15.999GiB").timeline.fits
 
 
 def test_a_cluster_file_says_it(tmp_path: Path) -> None:
