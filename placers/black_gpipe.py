@@ -23,6 +23,7 @@ from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
 from placers.pipelines.published.bottleneck import ChainPartition, LayerChain, partition
 from placers.pipelines.published.on_devices import layer_stages, micro_batches_of, pipeline_result
+from placers.pipelines.stages_in_words import stages_in_words
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 
@@ -82,11 +83,11 @@ def _chain(cluster: Cluster, devices: Sequence[int], layers: Layers, micro_batch
 
 def _said(layers: Layers, found: ChainPartition, micro_batches: int) -> str:
     """A sentence on the pipeline; its step is the number of micro-batches and later stages, times the slowest."""
-    replicas = ":".join(str(stage.replicas) for stage in found.stages)
-    cut = ":".join(str(stage.end - stage.first) for stage in found.stages)
+    pieces = [stage.end - stage.first for stage in found.stages]
+    stages = stages_in_words(pieces, [stage.replicas for stage in found.stages])
     step = (micro_batches + len(found.stages) - 1) * found.seconds + float(layers.update.max())
     lacking = "" if found.fits else "; no pipeline fits the memory"
     return (
-        f"stages of {cut} layers on {replicas} devices, {micro_batches} micro-batches: a micro-batch takes "
-        f"{found.seconds:.6g} s at the slowest stage, a step about {step:.6g} s{lacking}"
+        f"{stages}, {micro_batches} micro-batches: estimated to take {found.seconds:.6g} s for a micro-batch at the "
+        f"slowest stage, and {step:.6g} s for a step{lacking}"
     )

@@ -25,6 +25,7 @@ from placers.pipelines.published.overlapped import data_parallel_seconds
 from placers.pipelines.published.pipeline import Chain, Pipeline
 from placers.pipelines.published.planner import Equations, planned
 from placers.pipelines.published.servers import Servers
+from placers.pipelines.stages_in_words import stages_in_words
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 
@@ -70,7 +71,7 @@ class Dapple(Named):
             servers = machines_of(servers)
             sizes = tuple(servers.sizes.tolist())
             pipeline = DappleProgram(layers, sizes, fixed, self.parts, shared=shared).planned()
-            rival = f"; data parallelism, whose sums overlap: {data_parallel_seconds(layers, sizes):.6g} s"
+            rival = f"; of data parallelism, whose all-reduce overlaps: {data_parallel_seconds(layers, sizes):.6g} s"
         else:
             chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected", shared)
@@ -87,10 +88,8 @@ build = Dapple
 
 def _said(pipeline: Pipeline, form: str) -> str:
     """A sentence on the pipeline."""
-    replicas = ":".join(str(stage.replicas) for stage in pipeline.stages)
-    layers = ":".join(str(stage.end - stage.first) for stage in pipeline.stages)
+    by = "the released program" if form == "released" else f"the equations as {form}"
+    pieces = [stage.end - stage.first for stage in pipeline.stages]
+    stages = stages_in_words(pieces, [stage.replicas for stage in pipeline.stages])
     lacking = f", lacking {pipeline.overflow / 2**30:.2f} GiB of memory" if pipeline.overflow > 0 else ""
-    return (
-        f"stages of {layers} layers on {replicas} devices, {pipeline.micro_batches} micro-batches: {form} form "
-        f"estimates a step of {pipeline.seconds:.6g} s{lacking}"
-    )
+    return f"{stages}, {pipeline.micro_batches} micro-batches: by {by} a step takes {pipeline.seconds:.6g} s{lacking}"

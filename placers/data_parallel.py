@@ -142,10 +142,11 @@ class DataParallel(Named):
             shares, more = improved(costs, shares, timed, min(budget - simulations, NEIGHBOURS))
             simulations += more
         plan = self._plan(problem, devices, micro_batches, shares)
-        notes = [f"data_parallel: of {parts} parts of a micro-batch by speed, {of_each(problem, devices, shares)}."]
+        notes = [f"data_parallel: of {parts} parts of a micro-batch go, by speed, {of_each(problem, devices, shares)}."]
         if are_in_proportion(problem):
             notes.append(
-                "data_parallel: times were measured of the whole batch; a share of it is taken to take that share."
+                "data_parallel: times were measured with the whole batch, and a share of it is assumed to take that "
+                "share."
             )
         return PlacerResult(plan, self.name, seed, simulations, notes=tuple(notes))
 

@@ -88,9 +88,11 @@ class Fsdp(Named):
             notes = [f"fsdp: {used} of {len(devices)} devices, the most that a step's samples divide among."]
         if any(tried.best.schedule.shares):
             shares = tried.best.schedule.shares[0]
-            notes.append(f"fsdp: of {sum(shares)} parts of a micro-batch, {of_each(problem, devices[:used], shares)}.")
+            going = of_each(problem, devices[:used], shares)
+            notes.append(f"fsdp: of {sum(shares)} parts of a micro-batch go {going}.")
         if tried.best.schedule.shard_group:
-            notes.append(f"fsdp: each {tried.best.schedule.shard_group} devices hold all parts between them.")
+            group = tried.best.schedule.shard_group
+            notes.append(f"fsdp: ZeRO-{self.zero} within groups of {group} devices, each of which holds all parts.")
         if self.offload:
             names = [problem.cluster.devices[each].name for each in np.unique(problem.cluster.nearest_cpu)]
             notes.append(f"fsdp: {', '.join(names)} update{'s' * (len(names) == 1)} the weights (offload).")

@@ -108,9 +108,9 @@ class _Searching:
     def _said(self, seconds: float) -> str:
         first = next(iter(self._run.values()))[0]
         if len(self._run) == 1:
-            return "1 plan was run, the simulator's favourite."
+            return "1 plan was run, the fastest in the simulator."
         gain = f"{first / seconds:.3g} times as fast as" if math.isfinite(first) else "which ran, unlike"
-        return f"{len(self._run)} plans were run; the best is {gain} the simulator's favourite, the first of them."
+        return f"{len(self._run)} plans were run; the best is {gain} the first of them, the fastest in the simulator."
 
     def _annealed(self, search: Search, budget: int) -> Evaluations:
         """What a search has found once its simulations are spent."""

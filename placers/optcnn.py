@@ -27,7 +27,7 @@ class OptCNN(CutsPlacer):
     def search(self, splitting: Splitting, links: Prices, limit: float) -> tuple[SplitAssignment, str]:
         """Of least seconds, over all axes at once where that can be."""
         cuts, how = _searched(Pricing(splitting, links), limit)
-        return cuts, f" by {how}, estimated to take {cuts.cost:.6g} s"
+        return cuts, f" by {how}, estimated to take {cuts.cost:.6g} s in a step"
 
 
 build = OptCNN

@@ -56,15 +56,16 @@ class TensorParallel(Named):
         ordered = tuple(device for server in servers.devices for device in server)
         if not any(by):
             plan = _plan(problem.graph, by, ordered, 1, "batch")
-            note = "tensor_parallel: no product of columns is followed by one of rows: only the batch is divided."
+            note = "tensor_parallel: no matrix product follows another whose columns can be divided: only the batch is."
             return PlacerResult(plan, self.name, seed, notes=(note,))
         plans = {each: _plan(problem.graph, by, ordered, shards, each) for each in ("whole", "batch")}
         estimates = {each: _seconds(problem, plan) for each, plan in plans.items() if self.others in ("", each)}
         others = min(estimates, key=estimates.__getitem__)
-        plan, said = plans[others], "by the batch" if others == "batch" else "whole"
+        plan, said = plans[others], "are divided by the batch" if others == "batch" else "run on each of them"
         note = (
-            f"tensor_parallel: a mesh of {' x '.join(map(str, plan.mesh))} devices, of which {shards} together have "
-            f"all weights, other ops {said}; estimated to take {estimates[others]:.6g} s."
+            f"tensor_parallel: a mesh of {' x '.join(map(str, plan.mesh))} devices, of which {shards} divide the "
+            "weights "
+            f"among them, and other ops {said}; estimated to take {estimates[others]:.6g} s in a step."
         )
         return PlacerResult(plan, self.name, seed, notes=(note,))
 

@@ -15,7 +15,7 @@ from graphs.foundation.quantities import binary_unit
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 
-SENT = {False: "= outputs", True: "+ sums of gradients"}  # in a chart of passes: by whether it is part of an all-reduce
+SENT = {False: "= outputs", True: "+ all-reduce"}  # in a chart of passes: by whether it is part of an all-reduce
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,11 +92,11 @@ def verify(submissions: Folders = (), *, problems: PathLike | None = None) -> Ro
     folders = cast("list[Path]", submissions)
     if not folders:
         count = verify_best(frozen)
-        return Rows([], f"The best known plans of {count} problems are worth what is said of them.")
+        return Rows([], f"The best known plans of {count} problems were timed again: all are as their records say.")
     given = [SubmissionFolder.load(folder) for folder in folders]
     run(given, frozen)
     best = best_known(frozen)
     plans = sum(len(each.entries) for each in given)
     return Rows(
-        [row_of(each, best) for each in given], f"{plans} plans were timed again, and are worth what is claimed."
+        [row_of(each, best) for each in given], f"{plans} plans were timed again: all are as their records say."
     )

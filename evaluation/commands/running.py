@@ -175,7 +175,7 @@ def _report_way(made: Problem, problem: Problem, plan: Plan) -> None:
     if len(gains) == len(steps):
         told = [f"{each}, {ratio(gain)} times as fast as one device" for each, gain in zip(told, gains, strict=True)]
         if gains[0] > 1:
-            kept = f": {share(max(gains[1] - 1, 0) / (gains[0] - 1))} of that gain"
+            kept = f": {share(max(gains[1] - 1, 0) / (gains[0] - 1))} of that gain is left"
     _log.warning(
         "the plan was made for `%s`, where %s; in this loop, in %s order, %s%s (simulated); `runtime='%s'` plans for "
         "this loop", made.runtime.name, told[0], "PyTorch's" if problem.runtime.streams else "its own", told[1], kept,

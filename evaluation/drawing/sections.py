@@ -118,7 +118,7 @@ def step_tiles(summary: StepSummary) -> tuple[Tile, ...]:
     step = Tile(
         formatting.seconds(summary.step_seconds),
         "one step",
-        f"{over} times the lower bound of {summary.kind}" if over else "",
+        f"{over} times the lower bound for {summary.kind}" if over else "",
     )
     alone = Tile(formatting.NOTHING, "no device holds everything alone")
     if summary.alone is not None:

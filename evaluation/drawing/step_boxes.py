@@ -106,7 +106,7 @@ class StepLanes:
         lanes += [Lane(name, NONE) for name, _ in links]
         passes = timeline.passes
         kinds = [phase.name.lower() for phase in Phase] if passes is None else [kind.words for kind in SpanKind]
-        kinds += ["transfer", "sums of gradients"]
+        kinds += ["transfer", "all-reduce"]
         work = _of_ops(timeline, waits, path[0]) if passes is None else _of_passes(timeline, waits, passes, path[0])
         carried = _of_transfers(timeline, waits, path[1], first_kind=len(kinds) - 2)
         found = [_of_lane(work, work.lane == device, lane) for lane, device in enumerate(devices)]

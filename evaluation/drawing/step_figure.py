@@ -38,7 +38,7 @@ from graphs.op_graph import Floats
 FOLDER = Path(__file__).resolve().parent / "templates"
 COLOURS = {
     "forward": BLUE, "backward": ORANGE, "input gradient": RED, "weight gradient": YELLOW, "recomputation": SKY,
-    "update": GREEN, "refresh": PURPLE, "transfer": GREY, "sums of gradients": PURPLE,
+    "update": GREEN, "refresh": PURPLE, "transfer": GREY, "all-reduce": PURPLE,
 }  # fmt: skip
 FONT = "system-ui, sans-serif"
 LIGHTER = 0.45  # how much white is in the last of the stages of a device

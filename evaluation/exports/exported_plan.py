@@ -57,11 +57,11 @@ class ExportedPlan(Shown):
     def cost(self) -> str:
         """What rounding costs, in a sentence."""
         before, after = (each.timeline.step_seconds for each in (self.planned, self.rounded))
-        said = f"Simulated, a step takes {1e3 * after:.4g} ms, as planned {1e3 * before:.4g} ms: "
+        said = f"A simulated step takes {1e3 * after:.4g} ms as exported, {1e3 * before:.4g} ms as planned: "
         if after > before:
             said += f"rounding costs {1e3 * self.cost_seconds:.4g} ms, {(after - before) / before:.1%}."
         elif self.moved:
-            said += "it is no longer, though not as planned."
+            said += "it is no longer, although some modules are on other devices."
         else:
             said += "rounding costs nothing."
         if not self.rounded.timeline.fits:

@@ -259,14 +259,14 @@ class Calibration(Printed):
                 copied.add_row(names[source], names[target], memory, seconds(line.fixed), rate, share(line.spread))
             shown.insert(0, copied)
         if self.runs:
-            heads = numbers("ops", "predicted", "measured", "runner, per op")
-            runs = table("A step on one device, predicted without a runner", "device", "model", *heads)
+            heads = numbers("ops", "predicted", "measured", "besides, per op")
+            runs = table("A step on one device, and what running takes besides its ops", "device", "model", *heads)
             for run in self.runs:
                 taken = (seconds(value) for value in (run.predicted, run.measured, run.per_op))
                 runs.add_row(names[run.device], run.model, f"{run.ops:,}", *taken)
             shown.append(runs)
         if self.spread:
-            title = f"A step spread over all devices: messages cost {ratio(self.times)} times as much"
+            title = f"A step spread over all devices: messages cost {ratio(self.times)} times as much as without ops"
             steps = table(title, "model", *numbers("messages", "predicted", "measured", "times"))
             for each in self.spread:
                 predicted, measured = seconds(each.predicted), seconds(each.measured)

@@ -43,7 +43,7 @@ def measured_sentences(run: RunSteps, devices: Sequence[str], cores: int) -> Ite
     if on_others := [on for on, is_cpu in zip(devices, planned.is_cpu, strict=True) if is_cpu != (on == "cpu")]:
         yield f"{taken} on {planned.name}: it ran on {on_others[0]} instead, which says nothing of the prediction."
     else:
-        yield f"{taken}: {ratio(over)} times."
+        yield f"{taken}: {ratio(over)} times as long as predicted."
     yield f"The loss was {run.losses[0]:.6g} in the first of {len(run.losses)} steps, {run.losses[-1]:.6g} in the last."
     if cores and cores < len(devices):
         yield f"{len(devices)} processes shared {cores} cores, so that the times say little about as many devices."

@@ -53,8 +53,9 @@ def _replayed(timeline: Timeline) -> str:
     if taken * LITTLE > timeline.step_seconds:
         return ""
     return (
-        f"Issuing ops binds this loop: replayed, a step of this plan takes {seconds(taken)}. `--runtime replay` plans "
-        "for that, and `parallelize(..., replay=inputs)` runs it."
+        "Devices wait for ops to be issued: replayed, as by `parallelize(..., replay=inputs)`, a step of this plan "
+        "takes "
+        f"{seconds(taken)}. `--runtime replay` plans for that."
     )
 
 

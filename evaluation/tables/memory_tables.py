@@ -44,15 +44,15 @@ def _per_device(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
 
 def _fullest(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
     caption = (
-        "Gradients: with the optimizer's state. Activations: with inputs, and of how many of the step's micro-batches. "
-        "In transit: copies of what other devices made, and parts of gradients being summed up. "
+        "Optimizer: its state and gradients. Activations: with inputs; 2 of 8 are those of two of the step's eight "
+        "micro-batches. In transit: copies of what other devices made, and parts of gradients in an all-reduce. "
     )
     caption += " ".join(reserved_sentences(problem.cluster)) or (
         "Leave room for what is not counted: driver and framework (often 0.5 to 1 GiB of a card), fragmentation, what "
         "kernels need; `--reserve cuda` does."
     )
-    heads = numbers("weights", "gradients", "activations", "in transit", "step")
-    found = table("On the device with the least room", Column("plan", no_wrap=True), *heads, caption=caption)
+    heads = numbers("weights", "optimizer", "activations", "in transit", "step")
+    found = table("Memory of the device with the least room", Column("plan", no_wrap=True), *heads, caption=caption)
     for plan in plans:
         device = plan.fullest
         of = f", {device.micro_batches} of {plan.micro_batches}" if device.micro_batches else ""

@@ -109,13 +109,13 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
     over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
     busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
     return [
-        f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
-        f"{kind_of(timeline)}, {seconds(lower_bound_seconds)}.",
+        f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times {seconds(lower_bound_seconds)}, a "
+        f"lower bound for {kind_of(timeline)}.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         *([] if timeline.expansion is None else unknown_batch(timeline.expansion)),
         f"Runtime: {timeline.problem.runtime.name}.",
         order_sentence(timeline, program_seconds),
-        f"The busiest link, {busiest}, carries data {share(carries)} of the time."
+        f"The busiest link, {busiest}, carries data {share(carries)} of the step."
         if busiest
         else "Nothing is sent between devices.",
         f"Cost model: {timing(timeline.problem)}.",
@@ -128,10 +128,12 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
 def schedule_sentence(expansion: Expansion) -> str:
     """What a plan has that is no op placement: stages and their devices, micro-batches, and how these are run."""
     schedule, stages = expansion.plan.schedule, Layout(expansion.given, expansion.plan).stage_devices
-    devices = ", ".join(str(len(each)) for each in stages)
+    of_stages = [len(each) for each in stages]
+    devices = ", ".join(map(str, dict.fromkeys(of_stages) if len(set(of_stages)) == 1 else of_stages))
+    each_of = " each" * (len(stages) > 1 and len(set(of_stages)) == 1)
     said = [
         f"Schedule: {schedule.micro_batches} micro-batch{'es' * (schedule.micro_batches > 1)} through {len(stages)} "
-        f"stage{'s' * (len(stages) > 1)} on {devices} device{'s' * (devices != '1')}",
+        f"stage{'s' * (len(stages) > 1)} on {devices} device{'s' * (devices != '1')}{each_of}",
         "ops as they are ready" if schedule.order == AS_READY else f"passes in the order {schedule.order}",
     ]
     for stage, shares in enumerate(schedule.shares):
@@ -161,7 +163,7 @@ def unknown_batch(expansion: Expansion) -> list[str]:
     if graph.samples or parts < 2:
         return []
     return [
-        f"How many samples a step of {graph.name} has is not known: its batch is taken to divide into any number of "
+        f"How many samples a step of {graph.name} has is not known: its batch is assumed to divide into any number of "
         "equal parts; say it, as in --batch 32 or FILE:batch=32."
     ]
 
@@ -172,7 +174,7 @@ def order_sentence(timeline: Timeline, program_seconds: float) -> str:
         return "Order: program, PyTorch's own."
     named = "a number for each op" if timeline.order == GIVEN else timeline.order
     over = program_seconds / timeline.step_seconds if timeline.step_seconds else np.nan
-    own = f"{seconds(program_seconds)} ({ratio(over)} times)"
+    own = f"{seconds(program_seconds)} ({ratio(over)} times as long)"
     same = "placement" if timeline.expansion is None else "plan"
     return f"Order: {named}. In PyTorch's own order ({PROGRAM}) the same {same} takes {own}."
 
@@ -191,8 +193,8 @@ def _robustness(found: Robustness) -> str:
     median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
     return (
         f"With {found.noise:.0%} of noise on every op and transfer it takes {seconds(found.median_seconds)} in the "
-        f"median of {found.draws} draws ({ratio(median)} times) and {seconds(found.worst_seconds)} at worst "
-        f"({ratio(worst)} times); if transfers did not queue, {seconds(found.free_seconds)}."
+        f"median of {found.draws} draws ({ratio(median)} times as long) and {seconds(found.worst_seconds)} at worst "
+        f"({ratio(worst)} times); without noise, if transfers did not queue, {seconds(found.free_seconds)}."
     )
 
 

@@ -111,10 +111,10 @@ class StepSummary:
 def kind_of(timeline: Timeline) -> str:
     """The plans of which none can beat the lower bound. Those that divide more may: it is none for all plans."""
     if timeline.expansion is None:
-        return "undivided op placements"
+        return "all placements of undivided ops"
     if timeline.expansion.plan.split:
-        return "plans that divide the same indices"
-    return "plans with as many micro-batches and replicas"
+        return "all plans that divide the same indices"
+    return "all plans with as many micro-batches and replicas"
 
 
 def largest_sent(timeline: Timeline) -> tuple[Sent, ...]:

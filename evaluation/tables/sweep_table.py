@@ -35,7 +35,7 @@ class SweepReport(Printed):
     def _shown(self) -> RenderableType:
         trials = sorted(self.sweep.trials, key=lambda each: (np.isnan(each.value), each.value, each.number))
         keys = list(trials[0].changes) if trials else []
-        caption = f"Step over bound, less is better: by {self.sweep.judged_by}."
+        caption = f"Step over bound: step time over its lower bound, less is better; of {self.sweep.judged_by}."
         table = formatting.table("Trials", "run folder", *formatting.numbers(*keys, "step over bound"), caption=caption)
         for each in trials[:SHOWN]:
             worth = "failed" if each.why else formatting.ratio(each.value)

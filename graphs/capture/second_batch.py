@@ -36,8 +36,8 @@ def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
         law, why = None, str(error)
     if law is None:
         _log.warning(
-            "%s: what of it grows with the batch is assumed by a rule; a second capture, with %d samples in place of "
-            "%d, cannot say: %s", graph.name, other, samples, why,
+            "%s: how its costs grow with the batch is assumed, since a second capture, with %d samples in place of %d, "
+            "does not say: %s", graph.name, other, samples, why,
         )  # fmt: skip
         return graph
     held = graph.held if graph.held is None or again.held is None else graph.held.with_growth(again.held)

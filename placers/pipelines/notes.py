@@ -7,6 +7,7 @@ from envs.pipelines.pipeline import LayerPipeline, Span
 from graphs.foundation.quantities import readable_seconds
 from graphs.problem import STEP_TIME, Problem
 from placers.pipelines.contest import Contest, Contestant
+from placers.pipelines.stages_in_words import stages_in_words
 
 
 def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iterator[str]:
@@ -49,25 +50,24 @@ def _worth(entry: Contestant) -> str:
 def description(pipeline: LayerPipeline, seconds: float, spans: Sequence[Span] = ()) -> str:
     """A sentence on a pipeline, of which these spans of layers, if any, are computed again, and no others."""
     stages = pipeline.stages
-    layers = ":".join(str(stage.end - stage.first) for stage in stages)
-    replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
-    again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
+    of_stages = stages_in_words([stage.end - stage.first for stage in stages], [len(each.devices) for each in stages])
+    again = f", stages {', '.join(map(str, pipeline.recompute))} recomputed" if pipeline.recompute else ""
     parts = [f"{stage.again} of stage {place}" for place, stage in enumerate(stages) if stage.again]
-    again += f", the first layers computed again, block by block: {', '.join(parts)}" if parts else ""
+    again += f", the first pieces recomputed, block by block: {', '.join(parts)}" if parts else ""
     if spans:
         inside = [sum(end - first for first, end in spans if stage.first <= first < stage.end) for stage in stages]
         parts = [f"{count} of stage {place}" for place, count in enumerate(inside) if count]
-        again = f", the layers computed again that cost least: {', '.join(parts)}"
+        again = f", those pieces recomputed that cost least: {', '.join(parts)}"
     count, is_pipeline = pipeline.micro_batches, len(pipeline.stages) > 1
     order = f" in the order {pipeline.order}" if is_pipeline else ""
     is_known = not pipeline.is_folded and not pipeline.is_divided and not spans
-    estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
+    estimate = f"; before simulation its step was estimated as {readable_seconds(seconds)}" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
     if pipeline.is_divided:
         by = ":".join(f"{stage.replicas} by {stage.shards}" for stage in pipeline.stages)
         turns = f", stages divided {by}, replicas by shards"
     return (
-        f"planner: the pipeline before its cuts were moved unit by unit: stages of {layers} layers on {replicas} "
-        f"devices{turns}, {count} micro-batch{'es' * (count > 1)}{order}{rule}{again}{estimate}."
+        f"planner: its own pipeline, before each cut was moved unit by unit: {of_stages}{turns}, {count} "
+        f"micro-batch{'es' * (count > 1)}{order}{rule}{again}{estimate}."
     )

@@ -63,7 +63,7 @@ def are_alike(problem: Problem, devices: Sequence[int]) -> bool:
 def of_each(problem: Problem, devices: Sequence[int], shares: Shares) -> str:
     """The shares of devices, by their names."""
     names = (problem.cluster.devices[device].name for device in devices)
-    return ", ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
+    return ", ".join(f"{share} to {name}" for name, share in zip(names, shares, strict=True))
 
 
 def improved(costs: ReplicaCosts, shares: Shares, timed: Callable[[Shares], Timeline], most: int) -> tuple[Shares, int]:

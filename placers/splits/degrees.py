@@ -59,7 +59,7 @@ class Degrees:
         if self.sharded:
             split = with_sharded_updates(graph, split, mesh, range(len(mesh) - (self.tp > 1)))
         notes = [
-            f"parallel: of the FLOPs {_share(graph, by):.0%} are divided {what}, each of which does the others {how}."
+            f"parallel: {_share(graph, by):.0%} of the FLOPs are divided {what}, each of which does all else {how}."
             for count, by, what, how in (
                 (self.ep, experts, f"by experts among {self.ep} devices", "for its part of the samples"),
                 (self.cp, positions, f"along the sequence among {self.cp} devices", "in whole"),

@@ -51,9 +51,9 @@ class CutsPlacer(Named, ABC):
         limit = float(problem.cluster.memory_bytes[list(several)].min())
         cuts, note = self.search(splitting, prices_of_links(problem.cluster, several, mesh), limit)
         plan = plan_of(splitting, cuts, several)
-        lacking = "" if cuts.fits else "; no cuts were found that fit the memory"
+        lacking = "" if cuts.fits else "; no way was found that fits the memory"
         lacking += "" if _divides(problem, plan) else "; no op is divided: each device computes all of them"
-        note = f"{word}: cuts over a mesh of {' x '.join(map(str, mesh))} devices{note}{lacking}."
+        note = f"{word}: ops are divided over a mesh of {' x '.join(map(str, mesh))} devices{note}{lacking}."
         return PlacerResult(plan, self.name, seed, notes=(note,))
 
 

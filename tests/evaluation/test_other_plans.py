@@ -109,11 +109,11 @@ def test_a_replayed_step_is_named_where_issuing_binds_the_loop() -> None:
         told = [each for each in loop_sentences(found) if "replayed" in each]
         assert len(told) == is_said
         if is_said:
-            assert f"replayed, a step of this plan takes {seconds(in_loop(timeline, 'replay'))}." in told[0]
+            assert f"a step of this plan takes {seconds(in_loop(timeline, 'replay'))}." in told[0]
 
 
 def test_it_is_said_of_which_plans_the_bound_is() -> None:
     timeline = placed("gpt", [0, 1])
-    assert kind_of(timeline) == "undivided op placements"
+    assert kind_of(timeline) == "all placements of undivided ops"
     divided = simulate(timeline.problem, DataParallel().place(timeline.problem).plan)
-    assert kind_of(divided) == "plans with as many micro-batches and replicas"
+    assert kind_of(divided) == "all plans with as many micro-batches and replicas"

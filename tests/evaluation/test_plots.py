@@ -45,7 +45,7 @@ def test_a_gantt_chart_of_a_whole_plan_shows_passes(tmp_path: Path) -> None:
     chain = Pipeline(2, forward=[1, 2], backward=[1, 3], activation=6, update=1)
     timeline = simulate(chain.problem(servers(2, bandwidth=2)), chain.plan("gpipe"))
     text = words(gantt(timeline, tmp_path)).split(" | ")
-    assert [text.count(label) for label in ("F0", "B0", "U", "transfer", "sums of gradients")] == [2, 2, 2, 1, 0]
+    assert [text.count(label) for label in ("F0", "B0", "U", "transfer", "all-reduce")] == [2, 2, 2, 1, 0]
     bars = step_summary_html(timeline)
     assert all(f"</svg> {said}" in bars for said in ("forward", "backward", "update", "bubble"))
     assert ">27%<" in bars

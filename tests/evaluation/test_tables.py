@@ -92,10 +92,10 @@ def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     text = to_text(plan_table(timeline, 6.0, 7.5))
     assert "gpu:0" in text
     assert "/ 100 B" in text
-    assert "One step takes 6.00 s, 1.00 times the lower bound of undivided op placements, 6.00 s." in text
+    assert "One step takes 6.00 s, 1.00 times 6.00 s, a lower bound for all placements of undivided ops." in text
     assert "busiest link" in text
     assert "Cost model: roofline." in text
-    own = "Order: longest_path. In PyTorch's own order (program) the same placement takes 7.50 s (1.25 times)."
+    own = "Order: longest_path. In PyTorch's own order (program) the same placement takes 7.50 s (1.25 times as long)."
     assert own in " ".join(text.split())
     assert "does not fit" not in text
     given = Simulator(toy.problem, order=[0, 1, 2, 3]).timeline(toy.best_placement)
@@ -185,4 +185,4 @@ def test_a_batch_of_unknown_size_is_said_to_be_divided_all_the_same(
     problem = Problem(replace(Pipeline(stages=2).graph(), batch_law=BatchLaw(samples)), servers(2))
     timeline = simulate(problem, GPipe(micro_batches=micro_batches).place(problem).plan)
     said = " ".join(plan_sentences(timeline, 1.0, 1.0))
-    assert ("How many samples a step of chain2 has is not known: its batch is taken to divide" in said) == is_said
+    assert ("How many samples a step of chain2 has is not known: its batch is assumed to divide" in said) == is_said

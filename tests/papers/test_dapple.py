@@ -235,4 +235,6 @@ def test_the_plan_of_a_profile() -> None:
     widths = dict(zip(result.plan.schedule.stages, map(len, result.plan.devices), strict=True))
     assert widths == {0: 14, 1: 2}
     assert result.plan.schedule.micro_batches == 4
-    assert "17:9 layers on 14:2 devices, 4 micro-batches" in result.notes[0]
+    assert (
+        "17 and 9 of the 26 pieces that the graph is cut into, on 14 and 2 devices, 4 micro-batches" in result.notes[0]
+    )

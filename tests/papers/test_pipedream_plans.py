@@ -36,7 +36,8 @@ def test_vgg_16_on_four_machines() -> None:
     problem = problem_of(profile("vgg16"), 12, row(4, 1e9))
     placer = PipeDream(form="released", mini_batches=12)
     assert replicas_of(placer, problem) == [(0, 1, 2), (3,)]
-    assert "stages of 17:23 layers on 3:1 devices that take turns" in placer.place(problem).notes[0]
+    stages = "2 stages, of 17 and 23 of the 40 pieces that the graph is cut into, on 3 and 1 devices"
+    assert f"{stages}, whose replicas take turns" in placer.place(problem).notes[0]
     assert "0.205521 s for each of 12 mini-batches" in placer.place(problem).notes[0]
 
 
@@ -131,7 +132,7 @@ def test_with_a_flush_the_same_stages_split_each_mini_batch() -> None:
     schedule = result.plan.schedule
     assert (schedule.micro_batches, schedule.update, schedule.sharing) == (8, "step", "split")
     assert replicas_of(PipeDream(form="released", flush=True), problem) == [(0, 1, 2), (3,)]
-    assert "that split: released form estimates 0.205521 s for each of 8" in result.notes[0]
+    assert "whose replicas split mini-batches: by the released program 0.205521 s for each of 8" in result.notes[0]
     assert "1.84969 s for the step with filling and emptying" in result.notes[0]  # nine times as long
     assert "older" not in result.notes[0]
 

@@ -117,7 +117,7 @@ def test_on_several_servers_each_holds_all_parts_where_that_is_faster() -> None:
     found, whole = Fsdp().place(servers, budget=9), Parallel(zero=3).place(servers).plan
     assert found.plan == Parallel(zero=3, shard_group=4).place(servers).plan
     assert simulate(servers, found.plan).step_seconds < simulate(servers, whole).step_seconds
-    assert "each 4 devices hold all parts" in " ".join(found.notes)
+    assert "ZeRO-3 within groups of 4 devices" in " ".join(found.notes)
     small = replace(
         servers.cluster,
         devices=tuple(

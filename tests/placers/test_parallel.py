@@ -79,7 +79,7 @@ def test_shards_add_up_what_megatrons_do_and_send_nothing_else(devices: int) -> 
     assert found.plan.split == TensorParallel(others="whole").place(problem).plan.split
     divided = problem.graph.flops[[any(split) for split in found.plan.split]].sum() / problem.graph.flops.sum()
     assert found.notes == (
-        f"parallel: of the FLOPs {divided:.0%} are divided among the {devices} shards, each of which does the others "
+        f"parallel: {divided:.0%} of the FLOPs are divided among the {devices} shards, each of which does all else "
         "in whole.",
     )
 

@@ -92,7 +92,7 @@ def test_context_parallelism_gathers_keys_and_values_alone(devices: int, knobs: 
     sums = 2 * (devices - 1) * (weights - positions) + (devices - 1) * positions
     timeline = simulate(problem, found.plan)
     assert moved_bytes(timeline) == pytest.approx(2 * LAYERS * (devices - 1) * gathered + sums, rel=1e-12)
-    assert found.notes[0].startswith("parallel: of the FLOPs 100% are divided along the sequence among")
+    assert found.notes[0].startswith("parallel: 100% of the FLOPs are divided along the sequence among")
 
 
 @pytest.mark.parametrize("devices", [2, 4])

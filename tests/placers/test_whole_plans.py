@@ -102,7 +102,9 @@ def test_unequal_devices_have_shares_by_speed_and_end_together() -> None:
     result = DataParallel().place(problem, budget=9)
     assert result.plan.schedule.shares == ((1, 4, 3),)
     assert simulate(problem, result.plan).step_seconds == pytest.approx(48 / 8)
-    assert result.notes == ("data_parallel: of 16 parts of a micro-batch by speed, gpu:0 2, gpu:1 8, gpu:2 6.",)
+    assert result.notes == (
+        "data_parallel: of 16 parts of a micro-batch go, by speed, 2 to gpu:0, 8 to gpu:1, 6 to gpu:2.",
+    )
     assert DataParallel(shares="equal", devices=2).place(problem).plan.schedule.shares == ()
     given_by_hand = DataParallel(shares="3:1").place(problem).plan
     assert given_by_hand.schedule.shares == ((3, 1),)
@@ -155,7 +157,7 @@ def test_measured_times_are_in_proportion_to_the_share_and_a_note_says_so() -> N
     seconds = np.outer(chain.graph.flops, (1.0, 1 / 3))
     result = DataParallel().place(replace(chain, op_seconds=seconds), budget=9)
     assert result.plan.schedule.shares == ((1, 3),)
-    assert result.notes[1].startswith("data_parallel: times were measured of the whole batch; a share of it is taken")
+    assert result.notes[1].startswith("data_parallel: times were measured with the whole batch")
 
 
 def test_shares_that_are_none_are_refused() -> None:

@@ -140,7 +140,7 @@ def _run(
             each.write(line.update, record)
         if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal):
             folder.write_validated(selection)
-        return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
+        return f"steps {line.step_over_bound:.2f} times their lower bounds, {line.fitting:.0%} of plans fit"
 
     _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
 

@@ -34,6 +34,7 @@ from placers.pipelines.published.cuts import MOST_CUTS, Cuts
 from placers.pipelines.published.on_devices import micro_batches_of
 from placers.pipelines.published.replicated import Form, LinkLevel, Replicated, partition
 from placers.pipelines.published.servers import Servers
+from placers.pipelines.stages_in_words import stages_in_words
 
 PER_DEVICE = 4  # mini-batches of a step, unless they are given; ours, as many as GPipe has micro-batches for each stage
 
@@ -105,9 +106,10 @@ class PipeDreamPlanner:
     def _said(self, layers: list[int], replicas: list[int], found: Replicated, count: int, is_training: bool) -> str:
         """A sentence on the pipeline."""
         said = (
-            f"stages of {':'.join(map(str, layers))} layers on {':'.join(map(str, replicas))} devices that "
-            f"{'split' if self.flush else 'take turns'}: {'printed' if self.form.printed else 'released'} form "
-            f"estimates {found.seconds:.6g} s for each of {count} mini-batches once all stages have one, "
+            f"{stages_in_words(layers, replicas)}, whose replicas "
+            f"{'split mini-batches' if self.flush else 'take turns'}: by "
+            f"the {'paper' if self.form.printed else 'released program'} {found.seconds:.6g} s for each of {count} "
+            "mini-batches once all stages have one, "
         )
         if self.flush:
             return f"{said}{(count + len(layers) - 1) * found.seconds:.6g} s for the step with filling and emptying"

@@ -176,7 +176,7 @@ def test_what_holds_memory_at_the_peak() -> None:
     )
     text = " ".join(to_text(plan_table(timeline, 1.0, 1.0)).split())
     assert "40 B of 4 micro-batches" in text
-    assert "Schedule: 6 micro-batches through 4 stages on 1, 1, 1, 1 devices; passes in the order early" in text
+    assert "Schedule: 6 micro-batches through 4 stages on 1 device each; passes in the order early" in text
 
 
 @settings(max_examples=examples(100, 12), deadline=None, suppress_health_check=list(HealthCheck))

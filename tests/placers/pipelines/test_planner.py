@@ -261,7 +261,7 @@ def test_notes_say_who_won_and_by_how_much() -> None:
     assert notes[0].startswith("planner: the best of 18 plans in the same simulator is its own pipeline: ")
     assert "faster than the next, " in notes[0]
     assert "data_parallel (" in notes[1]
-    assert "the formula estimates a step of" in notes[2]
+    assert "before simulation its step was estimated as" in notes[2]
 
 
 def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,7 @@ def test_where_no_products_follow_one_another_only_the_batch_is_divided() -> Non
     given = problem(convolutions(8, [8, 8, 16], 16).graph, 4)
     assert set(columns_and_rows(given.graph, 4)) == {""}
     found = placer("tensor_parallel").place(given)
-    assert "only the batch is divided" in found.notes[0]
+    assert "only the batch is." in found.notes[0]
     assert moved_bytes(simulate(given, found.plan)) == 2 * 3 * given.graph.weights.sum()
 
 
@@ -169,7 +169,7 @@ def test_servers_divide_the_batch_and_their_devices_the_products() -> None:
     given = captured(TRANSFORMER, load_cluster("v100_servers:servers=2,devices=4"))
     found = placer("tensor_parallel:others=whole").place(given)
     assert found.plan.mesh == (2, 4)
-    assert "mesh of 2 x 4 devices, of which 4 together have all weights" in found.notes[0]
+    assert "mesh of 2 x 4 devices, of which 4 divide the weights among them" in found.notes[0]
     described = descriptions_of(given.graph)
     for split, each, phase in zip(found.plan.split, described, given.graph.phase, strict=True):
         if phase == Phase.FORWARD:
