@@ -54,8 +54,8 @@ class Launched:
         found = gpus()
         if found and self.local_rank >= len(found):
             raise InputError(
-                f"LOCAL_RANK is {self.local_rank}, and its host has {len(found)} GPUs: start no more processes on a "
-                "host than it has GPUs, or hide these with CUDA_VISIBLE_DEVICES="
+                f"LOCAL_RANK is {self.local_rank}, and its server has {len(found)} GPUs: start no more processes on a "
+                "server than it has GPUs, or hide these with CUDA_VISIBLE_DEVICES="
             )
         return found[self.local_rank] if found else "cpu"
 

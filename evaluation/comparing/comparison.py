@@ -297,7 +297,11 @@ def placer_table(comparison: Comparison) -> Table:
         "CPU seconds",
     )
     widest = min(max(map(len, comparison.labels.values())), NAME)
-    table = formatting.table(comparison.problems[0], Column("placer", min_width=widest), *formatting.numbers(*heads))
+    caption = (
+        f"Over best: {_ranked_by(comparison)} over that of the best placer; over bound: step time over a lower bound."
+    )
+    columns = [Column("placer", min_width=widest), *formatting.numbers(*heads)]
+    table = formatting.table(comparison.problems[0], *columns, caption=caption)
     for row in comparison.summary():
         column = comparison.placers.index(row.placer)
         peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)

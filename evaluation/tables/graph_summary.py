@@ -85,13 +85,15 @@ class GraphSummary(Printed):
         totals.add_row("edges", f"{self.edges:,}")
         totals.add_row("units to place", f"{self.units:,}")
         totals.add_row("longest chain", f"{self.critical_path_ops:,} ops")
-        totals.add_row("compute", f"{self.flops / 1e9:,.1f} GFLOP")
+        totals.add_row("compute", _gigaflop(self.flops))
         totals.add_row("memory traffic", formatting.memory(self.bytes_accessed))
         totals.add_row("parameters", formatting.memory(self.weight_bytes))
         totals.add_row("outputs of all ops", formatting.memory(self.output_bytes))
         if self.samples:
             fixed = self.fixed_bytes_accessed / self.bytes_accessed if self.bytes_accessed else 0.0
-            totals.add_row("samples of a step", f"{self.samples:,}; {fixed:.0%} of the traffic does not grow with them")
+            totals.add_row(
+                "samples of a step", f"{self.samples:,}; {fixed:.0%} of memory traffic does not grow with them"
+            )
         if self.measured_ops:
             totals.add_row("measured times", f"of {self.measured_ops:,} ops")
         totals.add_row("timed by", self.cost_model or "what --cost-model names: some ops have times, others FLOPs")
@@ -99,3 +101,9 @@ class GraphSummary(Printed):
         for name, size in self.largest_outputs.items():
             tensors.add_row(name, formatting.memory(size))
         return Group(totals, tensors)
+
+
+def _gigaflop(flops: float) -> str:
+    """With three digits at least, also of small models."""
+    amount = flops / 1e9
+    return f"{amount:,.1f} GFLOP" if amount >= 10 else f"{amount:.3g} GFLOP"

@@ -9,6 +9,8 @@ from graphs.problem import STEP_TIME, Problem
 from placers.pipelines.contest import Contest, Contestant
 from placers.pipelines.stages_in_words import stages_in_words
 
+LEAST = 0.0005  # of a step: what gains less is as fast
+
 
 def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iterator[str]:
     """Sentences of a placer on who was best, and by how much."""
@@ -22,9 +24,10 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
         yield f"{placer}: none of {len(others) + 1} plans would ever end{of}."
     elif others and not others[0].merit.lacking:
         gain = others[0].merit.value / best.merit.value - 1 if best.merit.value else 0.0
+        faster = f"{gain:.1%} faster than" if gain >= LEAST else "as fast as"
         yield (
             f"{placer}: the best of {len(others) + 1} plans in the same simulator is {best.who}: "
-            f"{readable_seconds(best.merit.value)}{of}, {gain:.1%} faster than the next, {others[0].who}."
+            f"{readable_seconds(best.merit.value)}{of}, {faster} the next, {others[0].who}."
         )
     elif not others:
         yield f"{placer}: {best.who} takes {readable_seconds(best.merit.value)}{of}; nothing else was simulated."
@@ -65,8 +68,8 @@ def description(pipeline: LayerPipeline, seconds: float, spans: Sequence[Span] =
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
     if pipeline.is_divided:
-        by = ":".join(f"{stage.replicas} by {stage.shards}" for stage in pipeline.stages)
-        turns = f", stages divided {by}, replicas by shards"
+        by = ", ".join(f"{stage.replicas} x {stage.shards}" for stage in pipeline.stages)
+        turns = f", whose stages are of {by} devices (replicas x shards)"
     return (
         f"planner: its own pipeline, before each cut was moved unit by unit: {of_stages}{turns}, {count} "
         f"micro-batch{'es' * (count > 1)}{order}{rule}{again}{estimate}."

@@ -115,7 +115,7 @@ def test_a_variable_that_a_launcher_did_not_set_is_named(name: str, monkeypatch:
 def test_a_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envs.running.launched.gpus", lambda: ("cuda:0", "cuda:1"))
     assert Launched(3, 4, 1, "host").device == "cuda:1"
-    with pytest.raises(InputError, match="LOCAL_RANK is 2, and its host has 2 GPUs"):
+    with pytest.raises(InputError, match="LOCAL_RANK is 2, and its server has 2 GPUs"):
         _ = Launched(2, 4, 2, "host").device
 
 

@@ -47,8 +47,8 @@ def wide_products() -> tuple[OpGraph, float]:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (embedding, r"planner: its own pipeline is the only one of .*, stages divided 1 by "),
-        (wide_products, r"planner: the best of .* is tensor_parallel: .* faster than the next, its own pipeline\."),
+        (embedding, r"planner: its own pipeline is the only one of .*, whose stages are of 1 x "),
+        (wide_products, r"planner: the best of .* is tensor_parallel: .* as fast as the next, its own pipeline\."),
     ],
 )
 def test_layers_that_fit_on_no_device_are_divided(model: Callable[[], tuple[OpGraph, float]], said: str) -> None:
@@ -109,6 +109,7 @@ def test_moves_change_how_many_shards_a_stage_has() -> None:
 
 def test_a_description_says_how_stages_are_divided() -> None:
     pipeline = LayerPipeline((LayerStage(0, 3, (0, 1, 2, 3), 2), LayerStage(3, 6, (4, 5, 6, 7), 4)), 4)
-    assert "on 4:4 devices, stages divided 2 by 2:1 by 4, replicas by shards, 4 micro-batches" in description(
-        pipeline, 1.0
+    assert (
+        "on 4 devices each, whose stages are of 2 x 2, 1 x 4 devices (replicas x shards), 4 micro-batches"
+        in description(pipeline, 1.0)
     )
