@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 import tomllib
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,6 +30,11 @@ KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 CATALOGUE = Path(__file__).resolve().parents[2] / "graphs" / "devices" / "catalogue.toml"
+FIGURES = {  # what a number of the catalogue is
+    "flops_per_second": "{} in fp32", "bytes_per_second": "memory bandwidth {}", "memory": "memory {}",
+    "launch": "launch {}", "collectives": "collectives {}", "link": "link {}", "bandwidth": "bandwidth {}",
+    "latency": "latency {}",
+}  # fmt: skip
 OWN = "file.py:build:knob=3, a function of your own"
 ELSEWHERE = {  # what may be given instead of a name
     **dict.fromkeys(KINDS, f"or {OWN}"),
@@ -67,7 +74,7 @@ class Listing(Printed):
 def _entries(kind: str) -> list[dict[str, object]]:
     if kind == "recipes":
         files = sorted(RECIPES.glob("*.toml"))
-        return [{"name": file.stem, "about": file.read_text().partition("\n")[0].lstrip("# ")} for file in files]
+        return [{"name": file.stem, "about": _first_sentence(file.read_text())} for file in files]
     if kind == "suites":
         return [_suite(name) for name in SUITES]
     if kind in ("devices", "links"):
@@ -88,6 +95,12 @@ def _entries(kind: str) -> list[dict[str, object]]:
     return entries
 
 
+def _first_sentence(recipe: str) -> str:
+    """Of the comment that a recipe begins with."""
+    comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), recipe.splitlines()))
+    return re.split(r"(?<=\.)\s", comment)[0]
+
+
 def _suite(name: str) -> dict[str, object]:
     problems = [f"{graph}@{cluster}" for graph, cluster in suite_specs(name)]
     about = f"{(inspect.getdoc(SUITES[name]) or '').removesuffix('.')}: {len(problems)} problems"
@@ -98,7 +111,8 @@ def _catalogued(name: str, entry: dict[str, Any]) -> dict[str, object]:
     """A device or a link: its numbers as they are written in the catalogue, and what they are from."""
     figures = {key: value for key, value in entry.items() if key not in ("about", "kind", "source")}
     peaks = [f"{peak} in {precision}" for precision, peak in figures.get("flops_by_precision", {}).items()]
-    about = f"{entry['about']}: {', '.join([*(each for each in figures.values() if isinstance(each, str)), *peaks])}"
+    said = [FIGURES[key].format(value) for key, value in figures.items() if isinstance(value, str)]
+    about = f"{entry['about']}: {', '.join([*said[:1], *peaks, *said[1:]])}"
     return {"name": name, "about": about, **figures, "source": entry.get("source", "")}
 
 

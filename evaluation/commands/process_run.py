@@ -51,7 +51,7 @@ def run(
     """Train a model for some steps as a plan says, in a process per device, and compare with what was predicted.
 
     On CPUs the processes use gloo, each on a core of its own if there are enough, and on GPUs NCCL. They are started
-    here, or by torchrun, on one host or several: each rank is then a device of the cluster. The optimizer is Adam. A
+    here, or by torchrun, on one server or several: each rank is then a device of the cluster. The optimizer is Adam. A
     model that returns one number returns its loss; of others the loss is the sum of all outputs. The first two steps do
     not count for the step time.
 

@@ -253,7 +253,8 @@ class SimulatedPlan(Shown):
     def _objective_sentences(self) -> list[str]:
         """What the plan is worth by an objective that is not the step, and what is moved once to get there."""
         value, name, moves = self.record.objective_value, self.record.objective, moves_of(self.problem, self.plan)
-        said = [] if value is None else [f"Its {name} is {worth(name, value)}."]
+        named = f"objective, {name}," if ":" in name else name
+        said = [] if value is None else [f"Its {named} is {worth(name, value)}."]
         moving = [] if moves is None else [f"To move there takes {seconds(moves[0])} once, for {memory(moves[1])}."]
         return said + moving
 

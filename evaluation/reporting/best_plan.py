@@ -83,5 +83,5 @@ class BestPlan:
         if rule is None:
             return (step, alone, *others)
         over_rule = rule.seconds / self.summary.step_seconds if self.summary.step_seconds > 0 else np.nan
-        beaten = faster_tile(over_rule, "as fast as the best rule", f"{rule.placer}, {seconds(rule.seconds)}")
+        beaten = faster_tile(over_rule, "as fast as the best baseline", f"{rule.placer}, {seconds(rule.seconds)}")
         return (step, alone, beaten, *others)

@@ -48,8 +48,8 @@ def _glance(run: RunData, best: BestPlan | str) -> list[Section]:
     wins, fitting = int((comparison.over_best[:, column] == 1.0).sum()), int(comparison.fits[:, column].sum())
     like = rules_like(comparison, learned)
     tiles = (
-        *([] if like == RULES else [_over_rules(comparison, learned, like, "rule for op placements")]),
-        _over_rules(comparison, learned, RULES, "rule for any kind of plan"),
+        *([] if like == RULES else [_over_rules(comparison, learned, like, "baseline for op placements")]),
+        _over_rules(comparison, learned, RULES, "baseline for any kind of plan"),
         Tile(f"{wins} of {problems}", f"problems on which it is the fastest of {len(comparison.placers)} placers"),
         Tile(f"{fitting} of {problems}", "plans that fit in memory", is_bad=fitting < problems),
     )

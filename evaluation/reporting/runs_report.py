@@ -114,7 +114,7 @@ def _measures(runs: Sequence[RunData], joined: JoinedRuns | None) -> list[Measur
         found += [
             Measure("unseen: over best run", mean, joined.means, ratio),
             Measure("unseen: fastest on", wins, joined.wins, "{:.0f}".format, larger=True),
-            Measure("unseen: times as fast as best rule", "", joined.speedups, ratio, larger=True),
+            Measure("unseen: times as fast as best baseline", "", joined.speedups, ratio, larger=True),
             Measure("unseen: plans that fit", "{} of its plans fit", joined.fitting, share, larger=True),
         ]
     return [measure for measure in found if not np.isnan(measure.values).all()]
@@ -195,7 +195,7 @@ def _tuned(runs: Sequence[RunData], names: Sequence[str]) -> Section | None:
         record = next(each for each in run.tuned.records if each.placer == notes.learned)
         best = NOTHING if rule is None else f"{rule.placer}, {seconds(rule.seconds)}"
         rows.append((name, comparison.problems[0], seconds(before), seconds(after), f"{record.simulations:,}", best))
-    heads = ("run", "problem", "before", "after", "simulations", "best rule")
+    heads = ("run", "problem", "before", "after", "simulations", "best baseline")
     return Section("Fine-tuned on one problem", sheets=(Sheet(heads, tuple(rows), words=2),)) if rows else None
 
 

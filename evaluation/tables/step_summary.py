@@ -111,7 +111,7 @@ class StepSummary:
 def kind_of(timeline: Timeline) -> str:
     """The plans of which none can beat the lower bound. Those that divide more may: it is none for all plans."""
     if timeline.expansion is None:
-        return "all placements of undivided ops"
+        return "all op placements"
     if timeline.expansion.plan.split:
         return "all plans that divide the same indices"
     return "all plans with as many micro-batches and replicas"

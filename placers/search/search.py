@@ -79,7 +79,10 @@ class SearchPlacer(Named, ABC):
             evaluations, notes = search.evaluations, search.notes
             prepared = time.process_time() - started
             if budget > 0 and prepared >= self.seconds:
-                notes = (*notes, f"of {self.seconds:g} s none was left to search: preparing took {prepared:.2g} s")
+                notes = (
+                    *notes,
+                    f"{self.name}: nothing was searched, since preparing took {prepared:.2g} s of {self.seconds:g} s",
+                )
             while evaluations.simulations < budget and not interrupts.requested:
                 elapsed = time.process_time() - started
                 if elapsed >= self.seconds:

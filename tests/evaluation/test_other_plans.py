@@ -114,6 +114,6 @@ def test_a_replayed_step_is_named_where_issuing_binds_the_loop() -> None:
 
 def test_it_is_said_of_which_plans_the_bound_is() -> None:
     timeline = placed("gpt", [0, 1])
-    assert kind_of(timeline) == "all placements of undivided ops"
+    assert kind_of(timeline) == "all op placements"
     divided = simulate(timeline.problem, DataParallel().place(timeline.problem).plan)
     assert kind_of(divided) == "all plans with as many micro-batches and replicas"
