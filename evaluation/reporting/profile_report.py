@@ -130,6 +130,9 @@ class ProfileReport(Printed):
             f"All ops one after another take {seconds(self.seconds)}, by the roofline at these speeds "
             f"{seconds(self.roofline_seconds)}; an op takes {ratio(self.over_roofline)} times the "
             "roofline's time in the geometric mean.",
+            "Efficiency: the share of these speeds that ops of a kind reach, their launches left out; more than 100% "
+            "is of "
+            "what caches hold.",
             *([refused] if self.unknown else []),
             *([issued_by(self.host, "as measured in its step")] if self.host else []),
         ]

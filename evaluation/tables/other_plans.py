@@ -51,6 +51,8 @@ class OtherPlans:
         fitting = [each.step_seconds for each in self.others.values() if each.fits]
         if self._over(min(fitting, default=self.alone.seconds)) > 1 + SAME:
             return f"{taken} and gains nothing over {one}; others do: `placelab place` compares all kinds."
+        if faster < 1 - SAME:  # others than were looked at may gain
+            return f"{taken}, {ratio(1 / faster)} times as long as {one}; `placelab place` compares all kinds."
         return f"More devices gain nothing here over {one}. {taken}."
 
     def table(self) -> Table:

@@ -64,6 +64,10 @@ def test_where_several_devices_gain_nothing_that_is_said_first() -> None:
     assert beside is not None
     assert not beside.others, "nobody knows how its batch divides"
     assert beside.headline().startswith("More devices gain nothing here over gpu:0 alone, ")
+    assert beside.alone is not None
+    slower = replace(beside, step_seconds=3 * beside.alone.seconds)
+    said = f"This plan takes {seconds(slower.step_seconds)} a step, 3.00 times as long as gpu:0 alone, "
+    assert slower.headline().startswith(said), "another plan may gain"
 
 
 def test_what_does_not_fit_is_said() -> None:
