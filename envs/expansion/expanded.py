@@ -35,7 +35,7 @@ class Role(IntEnum):
 
 
 HELD = {
-    Role.WORK: "output", Role.RECOMPUTED: "output, computed again", Role.SLICE: "part of the output that is sent",
+    Role.WORK: "output", Role.RECOMPUTED: "output, recomputed", Role.SLICE: "part of the output that is sent",
     Role.SUM: "sum of gradients", Role.SEND: "part of a sum that is sent", Role.GATE: "gathered weights",
     Role.VERSION: "earlier weights", Role.PARCEL: "output that is sent",
 }  # fmt: skip

@@ -34,10 +34,10 @@ def check_blocks(graph: OpGraph, stage: Ints, schedule: Schedule) -> None:
     if schedule.recompute_at != "block" or not schedule.recompute:
         return
     part = parts_again(graph, stage, schedule)
-    remedy = "use recompute_at 'late', by which whole stages are computed again"
+    remedy = "use recompute_at 'late', by which whole stages are recomputed"
     if (named_blocks(graph) < 0).all():
         raise InputError(
-            f"the names of {graph.name!r} show no blocks, as numbers in a container do, which could be computed again "
+            f"the names of {graph.name!r} show no blocks, as numbers in a container do, which could be recomputed "
             f"one by one; {remedy}"
         )
     forward = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
@@ -47,5 +47,5 @@ def check_blocks(graph: OpGraph, stage: Ints, schedule: Schedule) -> None:
             op = graph.names[int(np.flatnonzero(part == each)[0])]
             raise InputError(
                 f"the block of op {op!r} reads what is made of its own results outside of it, so that it cannot be "
-                f"computed again as one; {remedy}"
+                f"recomputed as one; {remedy}"
             )

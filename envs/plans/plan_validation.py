@@ -62,7 +62,7 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of
     missing = [each for each in schedule.recompute if not 0 <= each <= stage.max()]
     if missing:
         raise InputError(
-            f"the schedule computes stage {missing[0]} again, but the plan has stages 0 to {stage.max()}; "
+            f"the schedule recomputes stage {missing[0]}, but the plan has stages 0 to {stage.max()}; "
             "name stages of the plan"
         )
     if schedule.order != AS_READY:

@@ -65,7 +65,7 @@ def test_every_replica_is_where_ties_and_the_graph_allow() -> None:
         ),
         (
             Schedule(recompute=(2,)),
-            "computes stage 2 again, but the plan has stages 0 to 1; name stages of the plan",
+            "recomputes stage 2, but the plan has stages 0 to 1; name stages of the plan",
         ),
     ],
 )

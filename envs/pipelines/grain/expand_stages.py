@@ -24,7 +24,7 @@ def expand_stages(problem: Problem, plan: Plan) -> Expansion:
     plan.check(problem)
     if plan.schedule.recompute and plan.schedule.recompute_at == "block":
         raise InputError(
-            "the schedule computes blocks again one by one, which is not timed at the grain of stages; time the plan "
+            "the schedule recomputes blocks one by one, which is not timed at the grain of stages; time the plan "
             "op by op, or use recompute_at 'late'"
         )
     if not plan.split:

@@ -222,7 +222,7 @@ class TensorPlacements:
             raise InputError(
                 f"{names[0]!r} and all other ops are run in parts by DTensor only as one stage, for the whole batch at "
                 f"once, and this plan has {schedule.micro_batches} micro-batches, "
-                f"{len(set(schedule.stages)) or 1} stages, {len(schedule.recompute)} of them computed again"
+                f"{len(set(schedule.stages)) or 1} stages, {len(schedule.recompute)} of them recomputed"
             )
 
 

@@ -58,7 +58,7 @@ def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
     if schedule.recompute and schedule.recompute_at != "late":
         what = "forward passes before their gradients arrive" if schedule.recompute_at == "early" else "block by block"
         raise InputError(
-            f"the schedule computes again {what}, and processes do so with whole stages once gradients have arrived; "
+            f"the schedule recomputes {what}, and processes recompute whole stages once gradients have arrived; "
             "use recompute_at 'late'"
         )
     if schedule.offload:

@@ -55,8 +55,8 @@ def checkpointed_modules(problem: Problem, plan: Plan, module: nn.Module) -> lis
         ]
         if held is None or inside != ops:
             raise InputError(
-                f"the plan computes {graph.names[ops[0]]!r} to {graph.names[ops[-1]]!r} again, and modules are run "
-                f"again, none of {graph.name!r} being these ops; take whole blocks, as fsdp:recompute=true"
+                f"the plan recomputes {graph.names[ops[0]]!r} to {graph.names[ops[-1]]!r}, and whole modules are "
+                f"recomputed, none of {graph.name!r} being these ops; take whole blocks, as fsdp:recompute=true"
             )
         found.append(held)
     return found

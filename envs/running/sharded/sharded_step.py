@@ -48,7 +48,7 @@ def check_sharded(problem: Problem, plan: Plan) -> tuple[int, ...]:
     devices = Layout(problem, plan).stage_devices[0]
     if plan.schedule.recompute and plan.schedule.recompute_at != "block":
         raise InputError(
-            "the schedule computes whole stages again, and replicas that hold weights in parts (ZeRO) do so block by "
+            "the schedule recomputes whole stages, and replicas that hold weights in parts (ZeRO) do so block by "
             "block; use recompute_at 'block'"
         )
     if problem.graph.samples < 1:

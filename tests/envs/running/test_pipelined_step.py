@@ -196,7 +196,7 @@ def test_plans_that_cannot_be_run_as_pipelines_are_refused() -> None:
         (chain(replicas=(2, 2), shares=((3, 1), ())), "unequal shares of the batch, which are run with one stage"),
         (chain(update="micro_batch"), "updates weights after each micro-batch"),
         (chain(recompute=(0,), recompute_at="early"), "use recompute_at 'late'"),
-        (chain(recompute=(0,), recompute_at="block"), "computes again block by block, and processes do so with whole"),
+        (chain(recompute=(0,), recompute_at="block"), "recomputes block by block, and processes recompute whole"),
         (chain(), "it is not known how many samples"),
     ):
         with pytest.raises(InputError, match=words):
