@@ -21,7 +21,16 @@ from envs.pass_orders import PassOrder, Ranks, takes
 from envs.pipelines.pipeline import ONE_F_ONE_B
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import WHOLE_BATCH, AllReduceOrDefault, Recomputing, Schedule, Shares, Zero, pass_order_of
+from envs.plans.schedule import (
+    WHOLE_BATCH,
+    AllReduceOrDefault,
+    Recomputing,
+    Schedule,
+    Shares,
+    Zero,
+    least_shares,
+    pass_order_of,
+)
 from graphs.foundation.by_name import Extension, Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -98,14 +107,15 @@ class Parallel(Named):
 
     def _check_combination(self) -> None:
         if self._degrees:
-            odd = {
-                "shares": self.shares, "zero": self.zero % 3, "shard_group": self.shard_group, "offload": self.offload,
-            }  # fmt: skip
+            odd = {"zero": self.zero % 3, "shard_group": self.shard_group, "offload": self.offload}
             if knob := next((knob for knob, said in odd.items() if said), ""):
                 remedy = "take zero=3, or leave one out" if knob == "zero" else "leave one out"
                 raise InputError(
                     f"parallel: {knob}={getattr(self, knob)} cannot be combined with {self._degrees[0]}; {remedy}"
                 )
+            if self.shares and (self.ep > 1 or self.zero):  # devices would have unequal parts of experts, or of states
+                other = f"ep={self.ep}" if self.ep > 1 else f"{self._degrees[0]} and zero={self.zero}"
+                raise InputError(f"parallel: shares={self.shares} cannot be combined with {other}; leave one out")
         if self.sequence and self.tp == 1:
             raise InputError("parallel: sequence=true divides what shards of tp do besides, and tp is 1; say tp")
         if self.ep > 1 and self.cp > 1:
@@ -140,7 +150,7 @@ class Parallel(Named):
         split, mesh, notes = self._split(problem, devices, replicas)
         zero: Zero = self.zero if replicas > 1 and not split else 0
         shard_group = self.shard_group if zero and self.shard_group != replicas else 0
-        shares = (self._shares,) * len(rank)
+        shares = () if split else (self._shares,) * len(rank)  # of divided ops the mesh has them
         whole = Schedule(
             all_reduce=self.all_reduce, zero=zero, shard_group=shard_group, shares=shares, offload=self.offload
         )  # fmt: skip
@@ -227,7 +237,8 @@ class Parallel(Named):
             raise InputError(f"parallel: ops cannot be divided with {self._degrees[0]}, since {reason}; leave it out")
         if replicas % self.ep:
             raise InputError(f"parallel: ep={self.ep} does not divide the {replicas} replicas; choose a divisor, or 1")
-        return Degrees(replicas, self.ep, self.cp, self.tp, self.sequence, self.zero == 3).of_ops(problem.graph)
+        shares = least_shares(self._shares)
+        return Degrees(replicas, self.ep, self.cp, self.tp, self.sequence, self.zero == 3, shares).of_ops(problem.graph)
 
     def _blocks_of_stage(self, graph: OpGraph, count: int) -> int:
         """How many of so many blocks each stage has, equally many."""

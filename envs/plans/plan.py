@@ -97,6 +97,11 @@ class Plan:
         """The devices that run an op."""
         return frozenset(device for devices in self.devices for device in devices)
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether devices have unequal shares: replicas of the batch, or shards along an axis of the mesh."""
+        return bool(self.schedule.shares) or any(not isinstance(axis, int) for axis in self.mesh)
+
     def per_unit(self, problem: Problem, who: str = "what is done here") -> Ints:
         """(units,) the device of each unit of the problem's graph.
 

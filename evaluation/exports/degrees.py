@@ -114,7 +114,7 @@ def check_equal_replicas(plan: Plan, to: str) -> None:
         raise InputError(
             f"{to} takes no plan whose replicas take micro-batches in turns; give one with sharing 'split'"
         )
-    if plan.schedule.shares:
+    if plan.has_shares:
         raise InputError(f"{to} takes no plan whose replicas have unequal shares of the batch; {_EQUAL}")
 
 

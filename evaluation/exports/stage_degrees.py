@@ -12,7 +12,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from envs.plans.mesh import Mesh, Split, mesh_of
+from envs.plans.mesh import Mesh, Split, length, mesh_of
 from envs.plans.plan import Plan
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
@@ -42,9 +42,7 @@ def stage_degrees(problem: Problem, plan: Plan, to: str) -> StageDegrees:
     if not plan.split:
         return StageDegrees(Degrees(width, 1, 1, 1, sequence=False))
     graph, axes = problem.graph, mesh_of(plan.mesh, width)
-    lengths = [axis for axis in axes if isinstance(axis, int)]
-    if len(lengths) < len(axes):
-        raise InputError(f"{to} takes no plan that divides ops in unequal shares; give it another")
+    lengths = [length(axis) for axis in axes]
     replicas = _axes_of_replicas(graph, plan.split, len(axes))
     if replicas == len(axes):
         _check_replicas(graph, plan, to)

@@ -52,6 +52,8 @@ def _is_run(problem: Problem, plan: Plan) -> bool:
         return False
     if str(schedule.order).startswith("zb_") and problem.graph.frozen.any():
         return False  # a stage may have no gradients of weights to run apart
+    if plan.split and plan.has_shares:
+        return False
     if len(stages) == 1:
         again = "block" if schedule.zero and len(stages[0]) > 1 else "late"
     elif plan.split or schedule.offload or schedule.zero > 1 or schedule.shares or len(set(map(len, stages))) > 1:
@@ -69,6 +71,6 @@ def _format(problem: Problem, plan: Plan) -> str | None:
     if not problem.graph.is_training:
         of_one = all(len(of_op) == 1 for of_op in plan.devices)
         return "device_map" if of_one and schedule.micro_batches == 1 else "chakra --out trace"
-    if any(schedule.shares):
+    if plan.has_shares:
         return "chakra --out trace"
     return "fsdp" if schedule.zero and not schedule.stages and not plan.split else "torchtitan"

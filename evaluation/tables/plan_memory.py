@@ -9,7 +9,7 @@ import numpy as np
 from envs.timelines.timeline import Timeline
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
-from placers.splits.offered import offered_degrees
+from placers.pipelines.offered_degrees import offered_degrees
 
 
 @dataclass(frozen=True)

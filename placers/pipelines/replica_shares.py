@@ -43,6 +43,15 @@ class ReplicaCosts:
         per_batch, of_each = (each[~is_once].sum(axis=0) for each in (of_batch, fixed))
         return cls(per_batch, of_each, (of_batch + fixed)[is_once].sum(axis=0), np.clip(room, 0.0, None))
 
+    def of_groups(self, size: int) -> ReplicaCosts:
+        """Of replicas of so many devices each, which follow one another and divide ops: each is as its slowest device.
+
+        What devices of a group do in whole, and add up, counts as if it were divided.
+        """
+        slowest = (each.reshape(-1, size).max(axis=1) / size for each in (self.per_batch, self.fixed, self.once))
+        per_batch, fixed, once = slowest
+        return ReplicaCosts(per_batch, fixed, once, self.room.reshape(-1, size).min(axis=1) * size)
+
     def shares(self, parts: int, micro_batches: int) -> Shares:
         """(devices,) how many of so many parts of a micro-batch each takes; all of them together are the parts.
 

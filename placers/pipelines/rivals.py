@@ -8,7 +8,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.pipelines.contest import Contest, Contestant
-from placers.splits.offered import TENSOR_PARALLEL, offered_degrees
+from placers.pipelines.offered_degrees import TENSOR_PARALLEL, offered_degrees
 
 RIVALS = (  # specs; those that end in "=" take micro-batches
     "data_parallel",
@@ -104,8 +104,9 @@ def of_offload(problem: Problem, contest: Contest) -> list[Rival]:
 
 
 def of_degrees(problem: Problem) -> list[Rival]:
-    """Sequence, context and expert parallelism, where a problem may have them."""
-    return [Rival(spec) for kind, spec in offered_degrees(problem).items() if kind != TENSOR_PARALLEL]
+    """Sequence, context and expert parallelism, where a problem may have them, and unequal tensor parallelism."""
+    offered = offered_degrees(problem).items()  # tensor parallelism in equal shares is one of `OF_SPLITS`
+    return [Rival(spec) for kind, spec in offered if kind != TENSOR_PARALLEL or "shares" in spec]
 
 
 def takes_minutes(rival: Rival) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from envs.plans.mesh import Mesh, Split
+from envs.plans.mesh import Axis, Mesh, Split, length
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.op_graph import OpGraph
 from placers.splits.split_graph import NONE
@@ -24,13 +24,13 @@ def where_none(by: By, other: By) -> tuple[str, ...]:
     return tuple(name or instead for name, instead in zip(by, other, strict=True))
 
 
-def over_mesh(graph: OpGraph, axes: Sequence[tuple[int, By]]) -> tuple[tuple[Split, ...], Mesh]:
-    """(ops,) the split of each over axes of so many parts, and their mesh; those of one part are left out.
+def over_mesh(graph: OpGraph, axes: Sequence[tuple[Axis, By]]) -> tuple[tuple[Split, ...], Mesh]:
+    """(ops,) the split of each over axes of so many parts, or shares, and their mesh; those of one part are left out.
 
     What divides samples alone is left open, and so computed as replicas do (`Plan.split`).
     """
-    kept = [(count, by) for count, by in axes if count > 1]
+    kept = [(axis, by) for axis, by in axes if length(axis) > 1]
     split = list[Split]()
     for each, names in zip(descriptions_of(graph), zip(*(by for _, by in kept), strict=True), strict=True):
         split.append(() if each is not None and each.batch and set(names) == {each.batch} else names)
-    return tuple(split), tuple(count for count, _ in kept)
+    return tuple(split), tuple(axis for axis, _ in kept)

@@ -1,7 +1,7 @@
 """Degrees: what each op divides by the degrees of parallelism inside of a stage, as Megatron-LM combines them.
 
     axis of the mesh     divides
-    dp / ep              samples
+    dp / ep              samples, in equal parts or in shares
     ep                   experts, and samples of all that is no expert
     cp                   positions of the sequence
     tp                   columns and rows of weights and, with `sequence`, positions of all else
@@ -15,6 +15,7 @@ reduce-scatter (Llama Team 2024, section 3.3.2).
 from dataclasses import dataclass
 
 from envs.plans.mesh import Mesh, Split
+from envs.plans.schedule import Shares
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from placers.splits.axes import By, along_batch, over_mesh, where_none
@@ -37,6 +38,8 @@ class Degrees:
     sequence: bool
     sharded: bool = False
     """Whether replicas, and parts of the sequence, store parts of weights alone, and gather the others to use them."""
+    shares: Shares = ()
+    """How many parts of the samples each replica takes, with one device for all experts; () for equally many."""
 
     def of_ops(self, graph: OpGraph) -> Divided:
         """The split of each op, its mesh, and notes of what part of the FLOPs is divided.
@@ -45,12 +48,12 @@ class Degrees:
         """
         if self.ep * self.cp * self.tp == 1:
             return (), (), ()
-        samples, nothing = along_batch(graph, self.dp), ("",) * len(graph)
+        samples, nothing = along_batch(graph, sum(self.shares) or self.dp), ("",) * len(graph)
         experts = self._experts(graph) if self.ep > 1 else nothing
         weights = self._weights(graph) if self.tp > 1 else nothing
         positions = self._positions(graph) if self.cp > 1 or self.sequence else nothing
         axes = (
-            (self.dp // self.ep, samples),
+            (self.shares or self.dp // self.ep, samples),
             (self.ep, where_none(experts, samples)),
             (self.cp, positions),
             (self.tp, where_none(weights, positions) if self.sequence else weights),

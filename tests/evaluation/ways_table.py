@@ -33,6 +33,7 @@ KINDS: dict[str, Parallel] = {
     "`zero=3`, `offload`": Parallel(dp=2, zero=3, offload=True),
     "`tp`": Parallel(dp=1, tp=2),
     "`tp` and `sequence`": Parallel(dp=1, tp=2, sequence=True),
+    "`tp`, replicas with unequal shares": Parallel(dp=2, tp=2, shares="3:1"),
     "`cp`": Parallel(dp=1, cp=2),
     "stages, 1F1B": PIPELINE,
     "stages, `gpipe`": replace(PIPELINE, order="gpipe"),

@@ -11,6 +11,7 @@ import pytest
 
 import placelab
 from envs.files.plan_file import load_plan
+from envs.plans.mesh import Mesh
 from envs.simulation.simulator import simulate
 from graphs.files.load import load_graph
 from graphs.foundation import by_name
@@ -29,6 +30,7 @@ from tests.envs.expansion.test_divided_bytes import moved_bytes
 from tests.envs.expansion.test_divided_models import TRANSFORMER
 from tests.placers.splits.test_split_placers import BATCH, SEQUENCE, WIDTH, added_up_by_shards, captured
 
+LONG = TRANSFORMER.replace(f"sequence={SEQUENCE}", "sequence=48")  # more activations than weights
 WEIGHT = 40.0  # bytes of a block
 
 
@@ -92,16 +94,36 @@ def test_each_shard_sends_to_its_counterpart_in_the_next_stage() -> None:
     assert moved_bytes(simulate(problem, plan)) == added_up_by_shards(2) + passed
 
 
-def test_replicas_of_shards_add_up_their_parts_of_gradients() -> None:
+@pytest.mark.parametrize(("shares", "mesh"), [("", (2, 2)), ("3:1", ((3, 1), 2)), ("2:2", (2, 2))])
+def test_replicas_of_shards_add_up_their_parts_of_gradients(shares: str, mesh: Mesh) -> None:
     """Each pair of counterparts has the same half of the columns, with their biases, of the rows without, or all."""
     problem = captured(TRANSFORMER, "p100x4")
-    plan = Parallel(tp=2, dp=2).place(problem).plan
+    plan = Parallel(tp=2, dp=2, shares=shares).place(problem).plan
     columns_or_rows = re.compile(r"(query_key_value|feed_forward\.0)\.|(out|feed_forward\.2|tokens|head)\.weight")
     divided = [bool(columns_or_rows.search(name)) for name in problem.graph.weight_names]
     stored = (problem.graph.weights / np.where(divided, 2, 1)).sum()
-    sums = 2 * added_up_by_shards(2, BATCH / 2)  # of each replica, of its part of the batch
-    assert plan.mesh == (2, 2)
+    sums = sum(added_up_by_shards(2, BATCH * share) for share in ((3 / 4, 1 / 4) if "3" in shares else (1 / 2, 1 / 2)))
+    assert (plan.mesh, plan.schedule.shares) == (mesh, ())
     assert moved_bytes(simulate(problem, plan)) == sums + 2 * 2 * stored
+
+
+def test_replicas_of_shards_hold_activations_in_proportion_to_their_shares() -> None:
+    problem, unequal = captured(LONG, "p100x4"), Parallel(tp=2, shares="3:1")
+    more, _, less, _ = simulate(problem, unequal.place(problem).plan).peak_bytes
+    half = simulate(problem, Parallel(tp=2).place(problem).plan).peak_bytes[0]
+    assert more - half == half - less > 0.2 * half
+    fewer = captured(LONG.replace(f"batch={BATCH}", f"batch={BATCH // 4}"), "p100x2")
+    assert less == pytest.approx(simulate(fewer, Parallel(tp=2).place(fewer).plan).peak_bytes[0], rel=0.01)
+
+
+def test_replicas_of_shards_take_as_long_as_their_shares_of_samples() -> None:
+    """Where the second replica is on devices that are a third as fast, both compute as long with shares of 3:1."""
+    equal = captured(LONG, "p100x4")
+    seconds = np.where(equal.graph.phase < Phase.UPDATE, equal.graph.flops, 0.0)
+    problem = replace(equal, op_seconds=seconds[:, None] * (1.0, 1.0, 3.0, 3.0))
+    busy = simulate(problem, Parallel(tp=2, shares="3:1").place(problem).plan).busy_seconds
+    first, _, second, _ = busy
+    assert first == pytest.approx(second, rel=1e-3)
 
 
 # ---- what a plan says ------------------------------------------------------------------------------------------------
@@ -287,7 +309,7 @@ def test_what_no_problem_can_have_is_refused_before_one_is_captured() -> None:
         ("order=no_such", "no_such"),
         ("shares=3", "parallel: shares=3 says no shares"),
         ("shares=3:1,dp=4", "parallel: shares=3:1 are of 2 replicas, and dp=4; change one"),
-        ("shares=3:1,tp=2", "parallel: shares=3:1 cannot be combined with tp=2; leave one out"),
+        ("shares=3:1,tp=2,zero=3", "parallel: shares=3:1 cannot be combined with tp=2 and zero=3; leave one out"),
     ):
         with pytest.raises(InputError, match=sentence):
             given_by(degrees)

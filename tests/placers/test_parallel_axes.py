@@ -1,5 +1,7 @@
 """The further axes of `parallel`: sequence and context parallelism by their closed forms, and what they refuse."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,9 +21,9 @@ from graphs.problem import Problem
 from placers.parallel import Parallel
 from placers.pipelines.budget import spending
 from placers.pipelines.contest import Contest
+from placers.pipelines.offered_degrees import offered_degrees
 from placers.pipelines.rivals import of_degrees
 from placers.splits.experts import along_experts
-from placers.splits.offered import offered_degrees
 from placers.splits.sequences import along_sequence
 from tests.drawn import examples
 from tests.envs.expansion.divided_graphs import ITEM
@@ -33,8 +35,8 @@ from tests.oracle.strategies import check_times
 from tests.oracle.toys import toy_cluster
 from tests.placers import mixtures
 from tests.placers.splits.test_split_placers import BATCH, LAYERS, SEQUENCE, WIDTH, captured
+from tests.placers.test_parallel import LONG
 
-LONG = TRANSFORMER.replace(f"sequence={SEQUENCE}", "sequence=48")  # more activations than weights
 LONG_ACTIVATION = ITEM * BATCH * 48 * WIDTH
 
 
@@ -191,7 +193,7 @@ def test_the_positions_of_a_transformer_are_found_without_their_name_in_any_of_i
         ("ep=2,cp=2", "ep=2 cannot be combined with cp=2, since tokens of a whole sequence choose"),
         ("ep=2,dp=3", "ep=2 experts' devices are of the dp=3 replicas; choose a divisor"),
         ("cp=2,zero=2", "zero=2 cannot be combined with cp=2; take zero=3, or leave one out"),
-        ("cp=2,shares=3:1", "shares=3:1 cannot be combined with cp=2; leave one out"),
+        ("ep=2,dp=2,shares=3:1", "shares=3:1 cannot be combined with ep=2; leave one out"),
     ],
 )
 def test_what_no_model_can_have_is_refused_before_one_is_captured(knobs: str, sentence: str) -> None:
@@ -291,6 +293,19 @@ def test_degrees_are_offered_where_they_can_be() -> None:
             assert simulate(problem, by_name.build("placers", each).place(problem).plan).step_seconds > 0
     assert offered_degrees(Problem(load_graph("resnet:layers=26,image=32,batch=4"), servers(4))) == {}
     assert offered_degrees(Pipeline(3).problem(servers(4))) == {}
+
+
+def test_tensor_parallelism_has_shares_by_speed_on_unequal_servers() -> None:
+    """Four times as fast, a server has four fifths: faster than equal shares, and compared by the planner."""
+    given = captured(LONG.replace(f"batch={BATCH}", "batch=20"), "v100_servers:servers=2,devices=2")
+    problem = replace(given, op_seconds=costs_of(given).op_seconds * (1.0, 1.0, 4.0, 4.0))
+    specs = [f"parallel:tp=2{knob},shares=4:1" for knob in ("", ",sequence=true")]
+    assert [*offered_degrees(problem).values()] == [rival.spec for rival in of_degrees(problem)] == specs
+    unequal, equal = (
+        simulate(problem, by_name.build("placers", spec).place(problem).plan).step_seconds
+        for spec in (specs[0], "parallel:tp=2")
+    )
+    assert unequal < equal
 
 
 def test_the_planner_compares_experts_that_are_divided_by_their_specs() -> None:

@@ -24,7 +24,7 @@ def write(problem: Problem, plan: Plan) -> Written:
             "schedule_csv takes pipelines, and this plan is a device for each op; give it one of the placer gpipe or "
             "parallel"
         )
-    if plan.schedule.shares:
+    if plan.has_shares:
         raise InputError(
             "schedule_csv takes no plan whose replicas have unequal shares of the batch, which torchtitan divides "
             "equally; give one of equal shares, as the placer parallel makes them"

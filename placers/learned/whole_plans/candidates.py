@@ -33,9 +33,9 @@ from placers.contract.whole_plans import accelerators, most_that_divide, why_pla
 from placers.pipelines.divided import DividedPipelines
 from placers.pipelines.local_search import of_different_forms
 from placers.pipelines.micro_batches import numbers_of
+from placers.pipelines.offered_degrees import offered_degrees
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import Proposer
-from placers.splits.offered import offered_degrees
 from placers.splits.stage_splits import SearchedSplits
 from placers.splits.undivided import why_undivided
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.plans.mesh import Axis
 from graphs.descriptions.descriptions import descriptions_of
 from graphs.notation.affine import variable
 from graphs.notation.described import Described, Source
@@ -191,7 +192,7 @@ def convolutions(samples: int, channels: Sequence[int], side: int, kernel: int =
     return net
 
 
-def random_split(graph: OpGraph, mesh: Sequence[int], rng: np.random.Generator) -> tuple[tuple[str, ...], ...]:
+def random_split(graph: OpGraph, mesh: Sequence[Axis], rng: np.random.Generator) -> tuple[tuple[str, ...], ...]:
     """(ops,) for every axis an index at random that is long enough, or none; () for ops without a description."""
     split = list[tuple[str, ...]]()
     for each in descriptions_of(graph):
@@ -199,7 +200,8 @@ def random_split(graph: OpGraph, mesh: Sequence[int], rng: np.random.Generator) 
         if each is not None and each.batch:
             left[each.batch] //= 2  # of two micro-batches
         chosen = list[str]()
-        for parts in mesh:
+        for axis in mesh:
+            parts = axis if isinstance(axis, int) else int(sum(axis))
             may = ["", *(name for name, size in left.items() if size >= parts)]
             index = may[rng.integers(len(may))]
             if index:

@@ -4,7 +4,6 @@ in every order of passes; and divided ops.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from envs.expansion.joined_passes import joined_passes
 from envs.pass_orders import PassKind, PassOrder, Ranks
+from envs.plans.mesh import Mesh, shards
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, AllReduce, Recomputing, Schedule, Sharing, Update, Zero, pass_order_of
 from graphs.foundation.by_name import Extension, built_in
@@ -27,6 +27,9 @@ from graphs.runtime import RUNTIMES
 from tests.envs.expansion.divided_graphs import mlp, random_split
 from tests.oracle.strategies import SECONDS, clusters, hosts
 
+MESHES: list[tuple[Mesh, ...]] = [  # of the first stage, and of others
+    ((2, 2), (2,), ()), ((2, 2), ()), ((3,), ()), ((2,), (2,), ()), (((1, 2), 2), (2,), ()), (((3, 1),), ()),
+]  # fmt: skip
 LIMITED = "early_backward_a:in_flight=2", "zb_h2:in_flight=2", "v_half:in_flight=3"
 ORDERS = [pass_order_of(spec) for spec in (*built_in("envs.pass_orders"), *LIMITED)]
 BYTES = st.integers(0, 3).map(
@@ -227,9 +230,9 @@ def divided(draw: st.DrawFn) -> tuple[Problem, Plan]:
     graph = mlp(widths, 12 * micro_batches).graph
     layer = [int("".join(filter(str.isdigit, name)) or 0) for name in graph.names]
     stages = tuple(min(each, count - 1) for each in layer)
-    mesh, *others = draw(st.sampled_from([((2, 2), (2,), ()), ((2, 2), ()), ((3,), ()), ((2,), (2,), ())]))
+    mesh, *others = draw(st.sampled_from(MESHES))
     of_stage = [mesh, *(draw(st.sampled_from([mesh, *others])) for _ in range(count - 1))]
-    devices, rng = np.cumsum([0, *map(math.prod, of_stage)]), np.random.default_rng(draw(st.integers(0, 99)))
+    devices, rng = np.cumsum([0, *map(shards, of_stage)]), np.random.default_rng(draw(st.integers(0, 99)))
     on = [tuple(range(first, end)) for first, end in pairwise(devices.tolist())]
     splits = [random_split(graph, each, rng) for each in of_stage]
     schedule = Schedule(

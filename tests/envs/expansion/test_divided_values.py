@@ -1,12 +1,11 @@
 """Every shard of every tensor of a divided graph equals the part of the whole one that it is."""
 
-import math
-
 import numpy as np
 import pytest
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
+from envs.plans.mesh import Mesh, shards
 from envs.plans.plan import Plan
 from envs.plans.schedule import Schedule
 from graphs.problem import Problem
@@ -15,12 +14,12 @@ from tests.envs.expansion.divided_computing import Sharded, Whole
 from tests.envs.expansion.divided_graphs import Net, convolutions, mlp, random_split
 from tests.oracle.toys import toy_cluster
 
-MESHES = ((2,), (3,), (2, 2), (2, 2, 2))
+MESHES: tuple[Mesh, ...] = ((2,), (3,), (2, 2), (2, 2, 2), ((3, 1), 2))
 
 
-def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1, **by: str) -> Expansion:
+def expanded(net: Net, mesh: Mesh, seed: int, micro_batches: int = 1, **by: str) -> Expansion:
     """A net whose ops are divided at random, but for those whose names begin with a key: along one index, once."""
-    devices, graph = math.prod(mesh), net.graph
+    devices, graph = shards(mesh), net.graph
     split = tuple(
         next(((index, *[""] * (len(mesh) - 1)) for kind, index in by.items() if name.startswith(kind)), at_random)
         for name, at_random in zip(graph.names, random_split(graph, mesh, np.random.default_rng(seed)), strict=True)
@@ -37,34 +36,34 @@ def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1,
 
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("seed", range(examples(30, 6)))
-def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
+def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: Mesh, seed: int) -> None:
     micro_batches = 1 + seed % 2
     net = mlp([8, 4, 8][: 2 + seed % 3], 8 * micro_batches)
     sharded = Sharded(Whole(net, micro_batches, seed), expanded(net, mesh, seed, micro_batches))
-    assert sharded.checked >= math.prod(mesh) * 2
+    assert sharded.checked >= shards(mesh) * 2
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("seed", range(examples(12, 4)))
-def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
+def test_what_is_normalised_is_the_same_divided_at_random(mesh: Mesh, seed: int) -> None:
     """Over features, or over the batch, forward and backward: each shard goes on with the sum over all."""
     micro_batches = 1 + seed % 2
     per, summed_over = ("n", "o") if seed // 2 % 2 else ("o", "n")
     whole = Whole(mlp([8, 4, 8], 8 * micro_batches, per), micro_batches, seed)
     by = {"centre": summed_over} if seed % 3 else {}
     sharded = Sharded(whole, expanded(whole.net, mesh, seed, micro_batches, **by))
-    assert sharded.checked >= math.prod(mesh) * 2
+    assert sharded.checked >= shards(mesh) * 2
     centres = sum(name.startswith("centre") for name in whole.net.names)
-    assert len(sharded.waiting) == math.prod(mesh) * centres * micro_batches or not by
+    assert len(sharded.waiting) == shards(mesh) * centres * micro_batches or not by
 
 
 @pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,)])
 @pytest.mark.parametrize("seed", range(examples(30, 6)))
-def test_convolutions_are_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
+def test_convolutions_are_the_same_divided_at_random(mesh: Mesh, seed: int) -> None:
     """Windows read halos, and write gradients that overlap."""
     net = convolutions(4, [4, 4, 4], 4)
     sharded = Sharded(Whole(net, 1, seed), expanded(net, mesh, seed))
-    assert sharded.checked >= math.prod(mesh) * 2
+    assert sharded.checked >= shards(mesh) * 2
 
 
 @pytest.mark.parametrize("recompute", [(), (0, 1)])

@@ -1,15 +1,21 @@
 """Degrees that are offered: tensor, sequence, context and expert parallelism as engineers would take them on a cluster.
 
-Each only where it can be: shards within a server, for products that columns and rows divide; parts of the sequence
-where there are too few samples for all devices; and experts where there are any.
+Each only where it can be: shards within a server, for products that columns and rows divide, and where servers are
+unequal, shares of the batch by which all end together; parts of the sequence where there are too few samples for all
+devices; and experts where there are any.
 """
 
 import math
 
+import numpy as np
+
+from envs.expansion.servers import by_server
+from envs.pipelines.shares_by_speed import PARTS
+from envs.plans.schedule import Shares, least_shares
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, most_that_divide
-from placers.pipelines.published.servers import Servers
+from placers.pipelines.replica_shares import ReplicaCosts, are_alike
 from placers.splits.column_row import most_columns_and_rows
 from placers.splits.experts import along_experts
 from placers.splits.sequences import along_sequence
@@ -24,12 +30,15 @@ def offered_degrees(problem: Problem) -> dict[str, str]:
     if why_undivided(problem, devices):
         return {}
     found = dict[str, str]()
-    within = math.gcd(*map(len, Servers.of(problem.cluster, devices).devices))
+    _, server = by_server(problem.cluster, devices)
+    within = math.gcd(*np.bincount(server).tolist())
     shards, by = most_columns_and_rows(graph, _divisors(within))
-    if any(by) and _divides(graph, len(devices) // shards):
-        found[TENSOR_PARALLEL] = f"parallel:tp={shards}"
+    shares = _shares(problem, devices, shards) if any(by) else ()
+    if any(by) and (shares or _divides(graph, len(devices) // shards)):
+        said = f",shares={':'.join(map(str, shares))}" if shares else ""
+        found[TENSOR_PARALLEL] = f"parallel:tp={shards}{said}"
         if any(along_sequence(graph, shards)):
-            found["sequence parallel"] = f"parallel:tp={shards},sequence=true"
+            found["sequence parallel"] = f"parallel:tp={shards},sequence=true{said}"
     replicas = next((count for count in _divisors(len(devices)) if _divides(graph, count)), 1)
     parts = len(devices) // replicas
     if parts > 1 and any(along_sequence(graph, parts)):
@@ -38,6 +47,15 @@ def offered_degrees(problem: Problem) -> dict[str, str]:
     if experts > 1 and replicas == len(devices):
         found["expert parallel"] = f"parallel:ep={experts}"
     return found
+
+
+def _shares(problem: Problem, devices: tuple[int, ...], shards: int) -> Shares:
+    """Those of replicas of so many devices, by which all end together; () if they are equal, or one has no sample."""
+    if are_alike(problem, devices):
+        return ()
+    costs = ReplicaCosts.of(problem, devices, 1 / shards).of_groups(shards)
+    found = costs.shares(problem.graph.samples or PARTS, 1)
+    return () if 0 in found else least_shares(found)
 
 
 def _divides(graph: OpGraph, replicas: int) -> bool:
