@@ -29,9 +29,9 @@ were timed again when this page was made, by `python -m evaluation.benchmark lea
 [here](how-to/submit.md).
 
 Over best known: the geometric mean of step times over those of the fastest known plans, less is better, where a plan
-fits; in brackets the 95% interval, had other problems been drawn. Simulations and seconds are means per problem, as
-the authors say; seconds are of machines that differ and were shared, and tell no more than an order of magnitude. A
-policy that takes part, alone or in a search, answers zero-shot, or learns per graph.
+fits; in brackets, of five problems or more, the 95% interval, had others been drawn. Simulations and seconds are means
+per problem, as the authors say; seconds are of machines that differ and were shared, and tell no more than an order of
+magnitude. A policy that takes part, alone or in a search, answers zero-shot, or learns per graph.
 """
 NOTE = """
 ## Best known plans

@@ -47,7 +47,7 @@ def paint(sections: Mapping[str, Sequence[VerifiedRow]], figure: Figure) -> None
         front = unbeaten(known)
         for row in known:
             at = _at(row)
-            axis.plot([at, at], [row.over_best.low, row.over_best.high], color=GREY, linewidth=1)
+            axis.plot([at, at], [row.over_best.low, row.over_best.high], color=GREY, linewidth=1)  # NaN is not drawn
             axis.plot(at, row.over_best.value, "o", color=COLOURS[row.learns], markersize=4)
             if row in front:
                 axis.annotate(row.title, (at, row.over_best.value), (5, 3), textcoords="offset points", fontsize=6)

@@ -13,7 +13,7 @@ from envs.replacement.evaluator import ReplacementEvaluator
 from evaluation.benchmark.stream_rivals import Rival, evaluator_in, reference, rivals
 from evaluation.benchmark.streams import Change
 from evaluation.records import formatting
-from evaluation.records.statistics import Estimate, estimate
+from evaluation.records.statistics import estimate
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
@@ -81,7 +81,7 @@ class StreamResults:
         found = formatting.table(
             f"{changes} changes, {1e3 * self.seconds:g} ms", "rival", *heads,
             caption=f"Reference: annealing for {self.reference_seconds:g} s. Its objective, and the bytes that it "
-            "moves in all, are 1. Ratios are geometric means with 95% intervals, over plans that fit.",
+            "moves in all, are 1. Ratios are geometric means, of five or more with 95% intervals, over plans that fit.",
         )  # fmt: skip
         for name, results in self.of_rivals.items():
             ratios = np.array(results.over_reference)
@@ -89,13 +89,9 @@ class StreamResults:
             moved = sum(results.moved_bytes) / max(sum(self.reference.moved_bytes), 1e-12)
             found.add_row(
                 name if fits.all() else f"{name} ({(~fits).sum()} do not fit)",
-                _interval(estimate([ratios[fits]])),
+                formatting.interval(estimate([ratios[fits]]), digits=3),
                 f"{(ratios <= CLOSE).sum()}",
                 f"{moved:.2f}",
                 *(f"{np.percentile(results.milliseconds, share):.0f}" for share in (50, 95)),
             )
         return found
-
-
-def _interval(found: Estimate) -> str:
-    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"

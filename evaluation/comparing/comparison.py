@@ -345,9 +345,9 @@ def summary_table(comparison: Comparison) -> Table:
     """Means over the problems, with their intervals."""
     caption = (
         f"Geometric means of {_ranked_by(comparison)} over that of the best placer and of step time over its lower "
-        "bound, less is better, over the problems where the plan fits; in brackets 95% intervals, had other problems "
-        "been drawn. Under program: how many times as long the same placements take in PyTorch's own order. "
-        "Simulations and seconds of the processor are means per plan."
+        "bound, less is better, over the problems where the plan fits; in brackets, of five problems or more, 95% "
+        "intervals, had others been drawn. Under program: how many times as long the same placements take in PyTorch's "
+        "own order. Simulations and seconds of the processor are means per plan."
     )
     heads = formatting.numbers("over best", "over bound", "program", "fits", "simulations", "CPU seconds")
     table = formatting.table("Over all problems", Column("placer", overflow="fold"), *heads, caption=caption)

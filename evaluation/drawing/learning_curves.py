@@ -1,4 +1,4 @@
-"""Learning curves of one run or of several on one axis, to zoom into and to ask, by Bokeh."""
+"""Learning curves of one run or of several on one axis, those of several seeds as mean and band, by Bokeh."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ HEIGHT, AXIS, LABEL, LEFT = 190, 42, 15, 54  # pixels
 HINT = "Point at a curve for its numbers; drag to enlarge a part, and the round arrow shows all again."
 
 Metrics = Sequence[Mapping[str, float | None]]
+Runs = Mapping[str, Sequence[Metrics]]  # by name, the metrics of a run, or of each seed of a recipe
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ class Curve:
 
 
 def learning_curves(
-    runs: Mapping[str, Metrics], curves: Sequence[Curve], *, x: str = "simulations",
-    levels: Mapping[str, float] | None = None,
-) -> str:  # fmt: skip
-    """An HTML element: a panel per curve over a shared horizontal axis, a colour per run; their names are the legend.
+    runs: Runs, curves: Sequence[Curve], *, x: str = "simulations", levels: Mapping[str, float] | None = None
+) -> str:
+    """An HTML element: a panel per curve over a shared horizontal axis, a colour per name; names are the legend.
 
+    Of several seeds the mean is drawn and, behind it, a band from the least to the largest, as long as all went on.
     `levels` are drawn into the first panel, by name, to compare with.
     """
     shared = DataRange1d(range_padding=0.01, only_visible=True)
@@ -80,15 +81,15 @@ def running_mean(values: Floats) -> tuple[Floats, int]:
     return (total[width:] - total[:-width]) / width, reach
 
 
-def _legend(runs: Mapping[str, Metrics], curves: Sequence[Curve]) -> list[LegendEntry]:
+def _legend(runs: Runs, curves: Sequence[Curve]) -> list[LegendEntry]:
     if len(runs) > 1:
         return [LegendEntry(name, _colour(number), (f"run{number}",)) for number, name in enumerate(runs)]
-    if not any(curve.kind == "noisy" for curve in curves):
+    if not any(curve.kind == "noisy" for curve in curves) or len(next(iter(runs.values()))) > 1:
         return []
     return [LegendEntry("running mean", BLUE, ("run0",)), LegendEntry("every update", "#99c7e0", ("raw0",))]
 
 
-def _panel(runs: Mapping[str, Metrics], curve: Curve, x: str, shared: DataRange1d, *, is_last: bool) -> figure:
+def _panel(runs: Runs, curve: Curve, x: str, shared: DataRange1d, *, is_last: bool) -> figure:
     at_left: Any = {"offset": -LEFT}  # Bokeh's types do not know it
     title = Title(text=curve.title, text_color=INK, text_font_size="12px", text_font_style="normal", **at_left)
     plot = figure(
@@ -99,18 +100,20 @@ def _panel(runs: Mapping[str, Metrics], curve: Curve, x: str, shared: DataRange1
     )  # fmt: skip
     _style(plot, x if is_last else "")
     means = []
-    for number, metrics in enumerate(runs.values()):
-        across, up = column(metrics, x), column(metrics, curve.column)
-        there = np.isfinite(across) & np.isfinite(up)
-        across, up = _binned(across[there]), _binned(up[there])
+    for number, seeds in enumerate(runs.values()):
+        across, each = _aligned(seeds, x, curve.column)
         if curve.kind == "noisy":
-            raw = f"raw{number}" if len(runs) == 1 else f"run{number}"
-            plot.line(across, up, color=_colour(number), line_width=1, line_alpha=0.3, name=raw)
-            up, before = running_mean(up)
-            across = across[before : before + len(up)]
+            if len(seeds) == 1:
+                raw = f"raw{number}" if len(runs) == 1 else f"run{number}"
+                plot.line(across, each[0], color=_colour(number), line_width=1, line_alpha=0.3, name=raw)
+            each, before = np.array([running_mean(up)[0] for up in each]), len(across) // PARTS
+            across = across[before : before + each.shape[1]]
+        if len(seeds) > 1:
+            low, high = each.min(axis=0), each.max(axis=0)
+            plot.varea(across, low, high, fill_color=_colour(number), fill_alpha=0.2, name=f"run{number}")
         given: Any = {
-            "source": ColumnDataSource({"x": across, "y": up}), "color": _colour(number), "line_width": 2,
-            "line_dash": DASHES[number // len(COLOURS) % len(DASHES)], "name": f"run{number}",
+            "source": ColumnDataSource({"x": across, "y": each.mean(axis=0)}), "color": _colour(number),
+            "line_width": 2, "line_dash": DASHES[number // len(COLOURS) % len(DASHES)], "name": f"run{number}",
         }  # fmt: skip
         means.append(
             plot.step("x", "y", mode="after", **given) if curve.kind == "best" else plot.line("x", "y", **given)
@@ -137,11 +140,11 @@ def _style(plot: figure, label: str) -> None:
         plot.xaxis.major_label_text_font_size = "0px"
 
 
-def _draw_levels(plot: figure, runs: Mapping[str, Metrics], curve: Curve, levels: Mapping[str, float]) -> None:
+def _draw_levels(plot: figure, runs: Runs, curve: Curve, levels: Mapping[str, float]) -> None:
     """Dashed lines with their names at the left, moved up where they would cover each other."""
     if not levels:
         return
-    known = [column(metrics, curve.column) for metrics in runs.values()]
+    known = [column(metrics, curve.column) for seeds in runs.values() for metrics in seeds]
     values = np.concatenate([*known, list(levels.values())])
     bottom, top = float(np.nanmin(values)), float(np.nanmax(values))
     height = (top - bottom) or abs(top) or 1.0
@@ -164,6 +167,14 @@ def _draw_levels(plot: figure, runs: Mapping[str, Metrics], curve: Curve, levels
             )
         )
         lowest += line
+
+
+def _aligned(seeds: Sequence[Metrics], x: str, name: str) -> tuple[Floats, Floats]:
+    """(points,) of x, and (seeds, points) of a column, line by line where all seeds have one."""
+    lines = min(map(len, seeds))
+    across, each = (np.array([column(metrics[:lines], key) for metrics in seeds]) for key in (x, name))
+    there = np.isfinite(across).all(axis=0) & np.isfinite(each).all(axis=0)
+    return _binned(across[:, there].mean(axis=0)), np.array([_binned(up) for up in each[:, there]])
 
 
 def _colour(number: int) -> str:

@@ -21,9 +21,9 @@ TEMPLATE = Path(__file__).resolve().parent / "templates" / "report.html.j2"
 
 SUMMARY = (
     "Geometric means of the step time over that of the best placer of each problem, and over the lower bound, "
-    "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Each dot is a "
-    "problem, by its ratio to the best. Under program: how many times as long the same placements take in PyTorch's "
-    "own order. Simulations and search time are means per plan."
+    "where the plan fits; less is better. In brackets, of five problems or more: 95% intervals, had others been drawn. "
+    "Each dot is a problem, by its ratio to the best. Under program: how many times as long the same placements take "
+    "in PyTorch's own order. Simulations and search time are means per plan."
 )
 SPENT = (
     "Transfers: the device waits for data that is on its way, or handles messages; all-reduce: that data are sums of "

@@ -40,11 +40,12 @@ def share(value: float) -> str:
     return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}".replace("-0%", "0%")  # of rounding
 
 
-def interval(estimate: Estimate) -> str:
-    """As "1.25 [1.10, 1.43]"; without the interval where one value leaves none."""
-    if estimate.count < 2:
-        return ratio(estimate.value)
-    return f"{ratio(estimate.value)} [{ratio(estimate.low)}, {ratio(estimate.high)}]"
+def interval(estimate: Estimate, digits: int = 2) -> str:
+    """As "1.25 [1.10, 1.43]"; the mean alone where too few values leave no interval, "-" where there is no mean."""
+    if estimate.count == 0:
+        return NOTHING
+    value, low, high = (f"{each:.{digits}f}" for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]" if estimate.has_interval else value
 
 
 def table(title: str, *columns: Column | str, caption: str | None = None) -> Table:

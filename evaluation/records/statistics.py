@@ -17,16 +17,23 @@ Statistic = Callable[[Floats], Floats]  # (..., values) -> (...)
 RESAMPLES = 2000  # as many as in the paper's figures
 CONFIDENCE = 0.95
 OUTSIDE = ((1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2)  # quantiles at the ends of an interval
+FEWEST_PROBLEMS = 5  # of which an interval is given: drawing fewer again says nothing of others
+FEWEST_SEEDS = 3  # likewise, of which a spread is given
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic, and the interval that holds it with 95% confidence; NaN where there is nothing to average."""
+    """A statistic, NaN where there is nothing to average, and the interval that holds it with 95% confidence."""
 
     value: float
-    low: float
+    low: float  # NaN where there are too few values for an interval
     high: float
     count: int  # values it was computed from
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there are enough values for one."""
+        return not math.isnan(self.low)
 
 
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
@@ -54,8 +61,10 @@ def bootstrap_interval(
 
 
 def estimate(strata: Sequence[Floats]) -> Estimate:
-    """The geometric mean with its interval; NaN without any values."""
+    """The geometric mean of a value per problem, with its interval unless there are fewer than `FEWEST_PROBLEMS`."""
     values = np.concatenate([*strata, np.zeros(0)])
     if len(values) == 0:
         return NOTHING
-    return Estimate(float(geometric_mean(values)), *bootstrap_interval(strata, geometric_mean), len(values))
+    has_interval = len(values) >= FEWEST_PROBLEMS
+    interval = bootstrap_interval(strata, geometric_mean) if has_interval else (math.nan, math.nan)
+    return Estimate(float(geometric_mean(values)), *interval, len(values))

@@ -4,6 +4,7 @@ import numpy as np
 
 from evaluation.comparing.comparison import Comparison
 from evaluation.records import formatting
+from evaluation.records.statistics import FEWEST_PROBLEMS
 from graphs.foundation.errors import listed
 
 SAME = 0.005  # ratios this close to one are called equal
@@ -68,12 +69,18 @@ def _standing(comparison: Comparison, learned: str) -> list[str]:
 
 
 def _rivals(comparison: Comparison, learned: str) -> list[str]:
-    """How it compares with each of the others; neither is ahead where the interval of the ratio includes one."""
+    """How it compares with each of the others; neither is ahead where the interval of the ratio includes one.
+
+    On too few problems for an interval, means alone.
+    """
     ratio = {placer: comparison.relative(learned, placer) for placer in comparison.placers if placer != learned}
     groups = {
         "faster than": [placer for placer, r in ratio.items() if r.high < 1 - SAME],
         "not clearly apart from": [placer for placer, r in ratio.items() if r.low <= 1 + SAME and r.high >= 1 - SAME],
         "slower than": [placer for placer, r in ratio.items() if r.low > 1 + SAME],
+        f"on fewer than {FEWEST_PROBLEMS} problems next to": [
+            placer for placer, r in ratio.items() if r.count and not r.has_interval
+        ],
         "not comparable with": [placer for placer, r in ratio.items() if r.count == 0],
     }
     parts = [

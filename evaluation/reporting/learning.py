@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
-from evaluation.drawing.learning_curves import Curve, column, learning_curves
+from evaluation.drawing.learning_curves import Curve, Runs, column, learning_curves
 from evaluation.drawing.sections import Section
 from evaluation.reporting.run_data import Metrics, RunData
 
@@ -41,11 +41,11 @@ def learning_section(run: RunData) -> Section:
             f"In the first tenth of the training a sampled placement took {first:.2f} times the lower bound, in the "
             f"last tenth {last:.2f} times."
         )
-    figures = [(curve_figure({run.name: run.metrics}, curves), "")]
+    figures = [(curve_figure({run.name: [run.metrics]}, curves), "")]
     if validated := present(run.validation, VALIDATION_CURVES):
         said.append(validated_sentence(run.validation))
         caption = "What the policy's most likely plans were worth on problems that it does not learn from."
-        figures.append((curve_figure({run.name: run.validation}, validated), caption))
+        figures.append((curve_figure({run.name: [run.validation]}, validated), caption))
     if run.tensorboard:
         said.append("TensorBoard shows all that was logged:")
     return Section(title, tuple(said), figures=tuple(figures), commands=tuple(filter(None, [run.tensorboard])))
@@ -97,9 +97,8 @@ def present(metrics: Metrics, curves: Sequence[Curve]) -> list[Curve]:
     return [curve for curve in curves if np.isfinite(column(metrics, curve.column)).any()]
 
 
-def curve_figure(
-    runs: Mapping[str, Metrics], curves: Sequence[Curve], levels: Mapping[str, float] | None = None
-) -> Markup:
+def curve_figure(runs: Runs, curves: Sequence[Curve], levels: Mapping[str, float] | None = None) -> Markup:
     """The curves of runs, by their names, over simulations or, where not all metrics count those, updates."""
-    counted = all(np.isfinite(column(metrics, "simulations")).any() for metrics in runs.values())
+    each = [metrics for seeds in runs.values() for metrics in seeds]
+    counted = all(np.isfinite(column(metrics, "simulations")).any() for metrics in each)
     return Markup(learning_curves(runs, curves, x="simulations" if counted else "update", levels=levels))

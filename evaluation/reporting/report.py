@@ -16,7 +16,6 @@ from evaluation.reporting.rules import RULES, best_rules, rules_like, speedup_ov
 from evaluation.reporting.run_data import RunData
 
 KICKER = "placelab: the report of a training run"
-FEWEST = 5  # problems below which no interval is shown
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
@@ -61,7 +60,7 @@ def _over_rules(comparison: Comparison, learned: str, rules: tuple[str, ...], wh
     faster = speedup_over_rules(comparison, learned, rules)
     often = Counter(rule.placer for rule in best_rules(comparison, rules) if rule is not None).most_common(1)
     about = [f"most often {often[0][0]}"] if often else []
-    if faster.count >= FEWEST:
+    if faster.has_interval:
         about.append(f"in the geometric mean; 95% interval {ratio(faster.low)} to {ratio(faster.high)}")
     return faster_tile(faster.value, f"as fast as the best {what} of each problem", "; ".join(about))
 
@@ -120,6 +119,6 @@ def _tuning(run: RunData) -> Section:
     if curves := present(metrics, TUNING_CURVES):
         others = levels(comparison, (learned, before), curves[0])
         caption = "Dashed: the fastest of the other placers on the same problem." if others else ""
-        figures.append((curve_figure({run.name: metrics}, curves, others), caption))
+        figures.append((curve_figure({run.name: [metrics]}, curves, others), caption))
     sheet = placer_sheet(comparison, (learned,), single=len(comparison.problems) == 1) if run.tuned else None
     return Section(title, tuple(said), figures=tuple(figures), sheets=(sheet,) if sheet else (), notes=notes)

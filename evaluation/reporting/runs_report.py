@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy as np
 from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
-from evaluation.drawing.learning_curves import Curve
+from evaluation.drawing.learning_curves import Curve, Runs
 from evaluation.drawing.sections import Section, Sheet, placer_sheet, results_page
 from evaluation.records.formatting import NOTHING, ratio, seconds, share
+from evaluation.records.statistics import FEWEST_SEEDS
 from evaluation.reporting.joined_runs import JoinedRuns
 from evaluation.reporting.learning import (
     TRAINING_CURVES,
@@ -142,14 +144,15 @@ def _differences(runs: Sequence[RunData], names: Sequence[str]) -> Section:
 
 
 def _learning(runs: Sequence[RunData], names: Sequence[str]) -> Section | None:
-    metrics = {name: run.metrics for name, run in zip(names, runs, strict=True) if run.metrics}
-    figures = _curves(metrics, TRAINING_CURVES, "Running means, and what they are of; one axis for all runs.")
+    about = "Running means, and what they are of; one axis for all runs."
+    figures = _curves(_of_seeds(runs, names, lambda run: run.metrics), TRAINING_CURVES, about)
     return Section("Learning", figures=figures) if figures else None
 
 
 def _validation(runs: Sequence[RunData], names: Sequence[str]) -> Section | None:
     validated = {name: run.validation for name, run in zip(names, runs, strict=True) if run.validation}
-    figures = _curves(validated, VALIDATION_CURVES, "Greedy plans of problems that no run learns from.")
+    about = "Greedy plans of problems that no run learns from."
+    figures = _curves(_of_seeds(runs, names, lambda run: run.validation), VALIDATION_CURVES, about)
     if not figures:
         return None
     rows = []
@@ -163,9 +166,29 @@ def _validation(runs: Sequence[RunData], names: Sequence[str]) -> Section | None
     return Section("Validation", sheets=(Sheet(heads, tuple(rows)),), figures=figures)
 
 
-def _curves(metrics: dict[str, Metrics], curves: Sequence[Curve], caption: str) -> tuple[tuple[Markup, str], ...]:
-    there = [curve for curve in curves if any(present(each, [curve]) for each in metrics.values())]
-    return ((curve_figure(metrics, there), caption),) if there else ()
+def _of_seeds(runs: Sequence[RunData], names: Sequence[str], metrics: Callable[[RunData], Metrics]) -> Runs:
+    """Metrics of each run by its name; together, those of a recipe's seeds, if these are enough for a band."""
+    recipes = defaultdict[str, list[tuple[str, RunData]]](list)
+    for name, run in zip(names, runs, strict=True):
+        if metrics(run):
+            same = {key: value for key, value in _settings(run).items() if key != "seed"}
+            recipes[json.dumps(same, sort_keys=True, default=str)].append((name, run))
+    found: dict[str, list[Metrics]] = {}
+    for some in recipes.values():
+        each = {name: [metrics(run)] for name, run in some}
+        if len({run.meta.get("seed") for _, run in some}) == len(some) >= FEWEST_SEEDS:
+            each = {f"{', '.join(each)}: mean": [metrics(run) for _, run in some]}
+        found |= each
+    return found
+
+
+def _curves(runs: Runs, curves: Sequence[Curve], about: str) -> tuple[tuple[Markup, str], ...]:
+    metrics = [each for seeds in runs.values() for each in seeds]
+    there = [curve for curve in curves if any(present(each, [curve]) for each in metrics)]
+    if not there:
+        return ()
+    band = " Of seeds of one recipe the mean, and a band from the least to the largest." * (len(metrics) > len(runs))
+    return ((curve_figure(runs, there), about + band),)
 
 
 def _zero_shot(joined: JoinedRuns | None) -> list[Section | None]:

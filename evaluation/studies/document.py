@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -11,7 +12,6 @@ from matplotlib.figure import Figure
 
 from evaluation.drawing.figures import drawn
 from evaluation.records import formatting
-from evaluation.records.statistics import Estimate
 from evaluation.studies.frame import cluster_of, graph_of
 from graphs.foundation.files import write_whole
 
@@ -30,15 +30,7 @@ def save_document(study: str, name: str, folder: Path, plots: Mapping[str, Plot]
         loader=FileSystemLoader(Path(__file__).parent), autoescape=False, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {"estimated": estimated, "seconds": formatting.seconds}
+    environment.filters |= {"estimated": partial(formatting.interval, digits=3), "seconds": formatting.seconds}
     environment.globals |= {"infinity": math.inf, "graph_of": graph_of, "cluster_of": cluster_of}
     write_whole(folder / name, environment.get_template(f"{study}/document.md.j2").render(context))
     return folder / name
-
-
-def estimated(given: Estimate, *, digits: int = 3) -> str:
-    """A value with its interval, if that is one, in brackets: "0.853 [0.821, 0.887]"."""
-    if given.count == 0:
-        return "-"
-    value, low, high = (f"{each:.{digits}f}" for each in (given.value, given.low, given.high))
-    return value + (f" [{low}, {high}]" if given.low < given.high else "")

@@ -3,6 +3,7 @@ import math
 import pytest
 
 from evaluation.records import formatting
+from evaluation.records.statistics import NOTHING, Estimate
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,9 @@ def test_memory_is_in_binary_units(value: float, text: str) -> None:
 def test_shares_and_ratios() -> None:
     assert [formatting.share(value) for value in (0, 0.004, 0.57, 1.4)] == ["0%", "0.4%", "57%", "140%"]
     assert [formatting.ratio(value) for value in (1.0, math.nan)] == ["1.00", "-"]
+
+
+def test_an_interval_is_shown_where_there_is_one() -> None:
+    assert formatting.interval(Estimate(1.25, 1.1, 1.43, 5)) == "1.25 [1.10, 1.43]"
+    assert formatting.interval(Estimate(1.25, math.nan, math.nan, 4), digits=3) == "1.250"
+    assert formatting.interval(NOTHING) == "-"

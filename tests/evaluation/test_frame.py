@@ -17,10 +17,12 @@ def frame(*records: Record | Failure) -> Frame:
 
 
 def test_an_interval_is_over_problems() -> None:
+    seconds = {"heft": (1.0, 4.0), "metis": (2.0, 2.0)}  # of two seeds
     found = frame(
-        *(record(ONE, "heft", seconds, seed=seed) for seed, seconds in enumerate((1.0, 4.0))),
-        *(record(OTHER, "heft", seconds, seed=seed) for seed, seconds in enumerate((1.0, 4.0))),
-        *(record(problem, "metis", 2.0, seed=seed) for problem in (ONE, OTHER) for seed in (0, 1)),
+        *(
+            record(f"{graph}:x@two", placer, each, seed=seed)
+            for graph in "abcde" for placer, several in seconds.items() for seed, each in enumerate(several)
+        )
     )  # fmt: skip
     over_problems = found.against("heft", "metis").ratio
     assert (over_problems.value, over_problems.low, over_problems.high) == pytest.approx((1.0, 1.0, 1.0))

@@ -108,12 +108,12 @@ def test_records_without_latencies_are_shown_as_before() -> None:
 
 def test_over_several_problems_there_is_a_mean_with_its_interval(tmp_path: Path) -> None:
     problems = [
-        fleet(servers(2, latency=latency, bandwidth=1.0), stages) for latency in (1.0, 3.0) for stages in (4, 6)
+        fleet(servers(2, latency=latency, bandwidth=1.0), stages) for latency in (1.0, 3.0) for stages in (4, 6, 8)
     ]
     comparison = compare(MACHINES, problems, quiet=True, journal=tmp_path / "journal.jsonl")
     text = to_text(comparison_tables(comparison), width=100).partition("By each objective")[2]
     assert "1.00 [1.00, 1.00]" in text
-    expected = [(4 + 2) / 4, (6 + 2) / 6, (4 + 4) / 4, (6 + 4) / 6]
+    expected = [(4 + 2) / 4, (6 + 2) / 6, (8 + 2) / 8, (4 + 4) / 4, (6 + 4) / 6, (8 + 4) / 8]
     assert comparison.latency_over_alone[:, 0].tolist() == pytest.approx(expected)
     again = compare(MACHINES, problems, quiet=True, journal=tmp_path / "journal.jsonl")  # from the journal
     assert again.latency_over_alone.tolist() == comparison.latency_over_alone.tolist()

@@ -65,6 +65,18 @@ def test_the_page_says_in_what_they_differ_and_at_what_each_is_best(runs: list[P
     assert said.index("At a glance") < said.index("In what they differ") < said.index("Learning")
 
 
+def test_three_seeds_of_a_recipe_are_one_curve_with_a_band(runs: list[Path], tmp_path: Path) -> None:
+    seeds = [run_of(tmp_path / f"c-seed{seed}", seed, (1.0,)) for seed in (3, 4, 5)]
+    page = page_of([*seeds, runs[1]])
+    assert "c-seed3, c-seed4, c-seed5: mean" in page
+    assert "a band from the least to the largest" in page
+    assert page.count('data-models="run0"') == page.count('data-models="run1"') == 1
+    assert 'data-models="run2"' not in page
+    two = page_of([*seeds[:2], runs[1]])
+    assert ": mean" not in two, "of too few seeds each is drawn"
+    assert 'data-models="run2"' in two
+
+
 def test_runs_that_only_differ_in_nothing_are_said_to_be_the_same(tmp_path: Path) -> None:
     same = [run_of(tmp_path / name, 3, (1.0,)) for name in "ab"]
     assert differences([RunData.of(run) for run in same]) == []

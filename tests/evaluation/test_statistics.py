@@ -36,8 +36,12 @@ def test_an_interval_of_95_percent_holds_the_truth_about_that_often() -> None:
     assert 0.90 <= held <= 0.98
 
 
-def test_an_estimate_of_nothing_is_nan_and_of_one_value_has_no_width() -> None:
+def test_an_estimate_of_nothing_is_nan_and_of_fewer_than_five_problems_has_no_interval() -> None:
     assert math.isnan(estimate([]).value)
     assert estimate([np.zeros(0)]).count == 0
-    one = estimate([np.array([2.0])])
-    assert (one.value, one.low, one.high, one.count) == pytest.approx((2.0, 2.0, 2.0, 1))
+    four, five = (estimate([np.full(count, 2.0)]) for count in (4, 5))
+    assert (four.value, four.count, four.has_interval) == (2.0, 4, False)
+    assert math.isnan(four.low)
+    assert math.isnan(four.high)
+    assert (five.value, five.low, five.high, five.count) == pytest.approx((2.0, 2.0, 2.0, 5))
+    assert five.has_interval

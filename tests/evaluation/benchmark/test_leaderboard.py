@@ -16,6 +16,7 @@ from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.quality_plot import unbeaten
 from evaluation.benchmark.submission import SubmissionFolder, bench
 from evaluation.benchmark.verification import VerifiedRow, check_entry, check_suite, row_of
+from evaluation.records.formatting import interval
 from evaluation.records.statistics import estimate
 from graphs.foundation import by_name
 from tests.evaluation.benchmark import tiny
@@ -58,8 +59,7 @@ def test_the_page_has_the_rows_of_the_submissions(benchmark: Benchmark, name: st
     for submitted in load_submissions(benchmark.index.name):
         check_suite(submitted, benchmark)
         row = row_of(submitted, best)
-        found = f"{row.over_best.value:.2f} [" if row.fits else "- |"
-        assert f"| {in_cell(row.title)} | {found}" in page
+        assert f"| {in_cell(row.title)} | {interval(row.over_best)} |" in page
         assert f"{row.fits}/{row.problems}" in page
 
 
