@@ -75,6 +75,11 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return (*self.graphs, *self.test_graphs, *clusters, *some(self.runtime), self.order)
 
     @property
+    def held_out(self) -> tuple[str, ...]:
+        """Kinds of random problems to validate on."""
+        return self.chains.held_out or self.world.held_out
+
+    @property
     def runtimes(self) -> tuple[Runtime, ...]:
         """Those that problems are run by, with the order. Raises InputError as `runtime_of`."""
         return tuple(runtime_of(spec, order=self.order) for spec in some(self.runtime))
@@ -105,10 +110,14 @@ def some(given: OneOrSome) -> tuple[str, ...]:
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the weights that a run keeps are chosen (`training.runs.selection`): by random problems of other kinds."""
+    """Greedy plans of problems that a run does not learn from, now and then (`training.runs.selection`).
 
-    every: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates; 0: the last weights are kept, and nothing is validated
-    problems: Positive = 48  # kinds taking turns; the same for every seed of training
+    Of kinds that are held out (`problems.world.held_out`, `problems.chains.held_out`) they choose the weights that are
+    kept. Where a recipe holds none out the problems are those to evaluate on, which choose nothing.
+    """
+
+    every: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates; 0: nothing is validated
+    problems: Positive = 48  # kinds taking turns, or of those to evaluate on as many; the same for every seed
     averaging: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # share of the mean that stays at each update, such as
     # 0.99: the weights are averaged over some 100 updates; 0: those of each update alone
 
@@ -141,9 +150,14 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise InputError(f"placer {self.placer!r} learns from problems that stay; set world.problems to 0")
         if self.problems.chains.problems and trainer_of(self.placer) != "whole_plans":
             raise InputError(f"placer {self.placer!r} learns nothing from chains; set problems.chains.problems to 0")
-        held_out = self.problems.chains.held_out or self.problems.world.held_out
-        if self.validation.every and not held_out:
-            raise InputError("there is nothing to validate on; name kinds in problems.world.held_out")
+        tested = self.problems.families or self.problems.test_graphs
+        if self.validation.every and not (self.problems.held_out or tested):
+            raise InputError("there is nothing to validate on; name kinds in problems.world.held_out, or test_graphs")
+
+    @property
+    def chooses_weights(self) -> bool:
+        """Whether validation chooses the weights that a run keeps; otherwise these are the last."""
+        return bool(self.validation.every and self.problems.held_out)
 
     @property
     def settings(self) -> Settings:

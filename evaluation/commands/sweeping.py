@@ -28,8 +28,8 @@ def sweep(
 ) -> SweepReport:
     """Train a recipe many times with other settings, which Optuna chooses by how good earlier runs were.
 
-    A run is judged by its validation, the best of it, or, if the recipe has none, by its last updates on the training
-    problems. Ctrl-C stops and saves; the same command resumes, and may ask for more trials.
+    A run is judged by its validation, the best of it, or, if that chooses no weights, by its last updates on the
+    training problems. Ctrl-C stops and saves; the same command resumes, and may ask for more trials.
 
     Args:
         recipe: a recipe by name, or a TOML file.

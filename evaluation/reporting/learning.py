@@ -6,9 +6,9 @@ import numpy as np
 from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
-from evaluation.drawing.learning_curves import Curve, Runs, column, learning_curves
+from evaluation.drawing.learning_curves import Curve, Metrics, Runs, column, learning_curves
 from evaluation.drawing.sections import Section
-from evaluation.reporting.run_data import Metrics, RunData
+from evaluation.reporting.run_data import RunData
 
 TRAINING_CURVES = (
     Curve("step_over_bound", "Samples: step time over the bound (lower is better)"),
@@ -62,7 +62,7 @@ def first_and_last(metrics: Metrics) -> tuple[float, float]:
     return (float(ratio[:tenth].mean()), float(ratio[-tenth:].mean())) if tenth else (np.nan, np.nan)
 
 
-def kept_weights(validation: Metrics) -> dict[str, float | None] | None:
+def kept_weights(validation: Metrics) -> Mapping[str, float | None] | None:
     """The record of the weights that a run kept, or would keep if it were stopped now; None without validation."""
     kept = [record for record in validation if record.get("kept")]
     return kept[-1] if kept else None
@@ -72,7 +72,12 @@ def validated_sentence(validation: Metrics) -> str:
     """Which weights were kept, and how they did."""
     kept = kept_weights(validation)
     if kept is None:
-        return f"Weights were validated {len(validation)} times, and none kept."
+        last = validation[-1]
+        return (
+            f"Its plans of graphs to evaluate on, by which no weights are chosen, were looked at {len(validation)} "
+            f"times. At last they take {last['step_over_bound']:.2f} times the lower bound, and "
+            f"{last['fitting']:.0%} of them fit."
+        )
     return (
         f"Of {len(validation)} validated weights those of update {kept['update']:,.0f} are the best: their plans take "
         f"{kept['step_over_bound']:.2f} times the lower bound, and {kept['fitting']:.0%} of them fit."

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evaluation.drawing.learning_curves import Metrics
 from evaluation.records.run_files import EvaluationFile, load_evaluation
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_links
 
-Metrics = list[dict[str, float | None]]
 MARKS = ("config.toml", "meta.json", "evaluation.json")  # a folder with one of these is a run's
 
 
@@ -120,7 +120,7 @@ def _evaluation(path: Path) -> EvaluationFile | None:
 def _lines(path: Path) -> Metrics:
     """The lines of a metrics file; one cut off at the end, by a run that was killed, is left out."""
     lines = _text(path).splitlines()
-    records: Metrics = []
+    records: list[dict[str, float | None]] = []
     for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))

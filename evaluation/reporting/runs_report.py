@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from evaluation.comparing.comparison import Comparison
-from evaluation.drawing.learning_curves import Curve, Runs
+from evaluation.drawing.learning_curves import Curve, Metrics, Runs
 from evaluation.drawing.sections import Section, Sheet, placer_sheet, results_page
 from evaluation.records.formatting import NOTHING, ratio, seconds, share
 from evaluation.records.statistics import FEWEST_SEEDS
@@ -27,7 +27,7 @@ from evaluation.reporting.learning import (
     present,
 )
 from evaluation.reporting.rules import best_rules, rules_like
-from evaluation.reporting.run_data import Metrics, RunData
+from evaluation.reporting.run_data import RunData
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_links
 

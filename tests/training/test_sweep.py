@@ -149,5 +149,7 @@ def test_without_optuna_a_sweep_says_what_to_install(
 def test_a_run_that_validates_is_worth_the_best_of_it(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step_over_bound": 1.0}\n')
     assert worth(tmp_path) == 1.0
-    (tmp_path / "validation.jsonl").write_text('{"step_over_bound": 1.5}\n{"step_over_bound": 1.25}\n')
+    (tmp_path / "validation.jsonl").write_text(
+        '{"step_over_bound": 1.5, "kept": true}\n{"step_over_bound": 1.25, "kept": true}\n'
+    )
     assert worth(tmp_path) == 1.25

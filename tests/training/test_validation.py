@@ -10,6 +10,8 @@ import torch
 from msgspec.structs import replace
 
 from envs.prepared_problem import PreparedProblem
+from evaluation.reporting.learning import learning_section
+from evaluation.reporting.run_data import RunData
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.runtime import LONGEST_PATH
@@ -19,9 +21,10 @@ from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
 from tests.training.small_problems import NETWORK, PROBLEMS
-from training.recipe import Recipe, Validation, load_recipe
+from training.recipe import ProblemSet, Recipe, Validation, load_recipe
 from training.runs.problem_sets import validation_problems
 from training.runs.selection import NOT_FITTING, Selection
+from training.runs.sweep import worth
 from training.runs.train import train
 
 RECIPE = Recipe(
@@ -121,9 +124,35 @@ def test_problems_to_validate_on_are_of_the_kinds_held_out_whatever_the_seed_of_
     assert {problem.runtime.order for problem in problems} == {LONGEST_PATH}
 
 
-def test_validation_needs_kinds_that_are_held_out() -> None:
-    with pytest.raises(InputError, match=r"nothing to validate on; name kinds in problems\.world\.held_out"):
-        Recipe(placer="sequential", network=NETWORK, validation=Validation(every=10))
+def test_validation_needs_kinds_that_are_held_out_or_graphs_to_evaluate_on() -> None:
+    nothing = ProblemSet(graphs=("rnnlm:layers=1",))
+    with pytest.raises(InputError, match=r"name kinds in problems\.world\.held_out, or test_graphs"):
+        Recipe(placer="sequential", network=NETWORK, problems=nothing, validation=Validation(every=10))
+
+
+def test_graphs_to_evaluate_on_are_a_curve_and_choose_no_weights(tmp_path: Path) -> None:
+    small = "rnnlm:layers={},steps=2,hidden=8,batch=2,vocabulary=16"
+    chosen = ProblemSet(
+        graphs=(small.format(1),), test_graphs=(small.format(2), small.format(3)), clusters=("p100x2",),
+        test_clusters=("p100x2", "p100x3"), groups=(8,), test_groups=8,
+    )  # fmt: skip
+    recipe = replace(RECIPE, problems=chosen, validation=Validation(every=2, problems=3))
+    unseen = validation_problems(recipe)
+    assert len(unseen) == 2, "at most three of four, evenly"
+    trained = train(recipe, out=tmp_path / "run", seed=3)
+    plain = train(replace(recipe, validation=Validation()), out=tmp_path / "plain", seed=3)
+    assert same(state_of(trained.policy), state_of(plain.policy)), "the last weights"
+    lines = [json.loads(line) for line in (tmp_path / "run" / "validation.jsonl").read_text().splitlines()]
+    assert [(line["update"], line["kept"]) for line in lines] == [(2, False), (4, False), (5, False)]
+    assert trained.policy is not None
+    greedy = [trained.policy.greedy(PreparedProblem(problem))[0] for problem in unseen]
+    assert lines[-1]["step_over_bound"] == pytest.approx(np.exp(np.mean(np.log(greedy))))
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    logged = {line["update"]: line.get("validation/step_over_bound") for line in metrics}
+    assert logged == {1: None, 3: None} | {line["update"]: line["step_over_bound"] for line in lines}
+    (said,) = [each for each in learning_section(RunData.of(tmp_path / "run")).sentences if "chosen" in each]
+    assert "by which no weights are chosen, were looked at 3 times" in said
+    assert worth(tmp_path / "run") == metrics[-1]["step_over_bound"], "a sweep is judged by training problems"
 
 
 def test_the_recipe_of_the_released_policy_holds_kinds_and_families_out() -> None:

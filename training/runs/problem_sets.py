@@ -160,9 +160,12 @@ def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
     return RenewedProblems(world, seed, chosen.optimizer, chosen.runtimes) if world.problems else None
 
 
-def validation_problems(recipe: Recipe) -> list[Problem]:
-    """The random problems, of kinds held out, by which a run chooses among its weights; none if it does not choose."""
+def validation_problems(recipe: Recipe, capture: Callable[[str], OpGraph] | None = None) -> list[Problem]:
+    """What a run is validated on: random problems of kinds held out or, without such, problems to evaluate on."""
     chosen, count = recipe.problems, recipe.validation.problems if recipe.validation.every else 0
+    if count and not chosen.held_out:
+        tested = load_problems(chosen, "test", capture=capture)
+        return tested[:: -(-len(tested) // count)]
     if chosen.chains.held_out:
         return labelled_chains(chosen.chains.held_out, count, optimizer=chosen.optimizer, runtimes=chosen.runtimes)
     return world_problems(

@@ -2,7 +2,7 @@
 
 Greedy plans swing from one checkpoint to the next, on other problems more than on those of training. So the weights may
 be averaged over the updates (Polyak and Juditsky 1992), and those are kept that place the validation problems best:
-random ones, of kinds that are held out.
+random ones, of kinds that are held out. By problems to evaluate on nothing may be chosen: there the last are kept.
 """
 
 import copy
@@ -33,14 +33,21 @@ class Validated:
     update: int
     step_over_bound: float  # geometric mean of step seconds over the lower bound; of what does not fit, three times it
     fitting: float  # share of the plans that fit
-    kept: bool  # whether they were the best until then
+    kept: bool  # whether they were the best until then, and may be chosen
+
+    @property
+    def record(self) -> dict[str, float]:
+        """What is logged of it."""
+        return {"validation/step_over_bound": self.step_over_bound, "validation/fitting": self.fitting}
 
 
 class Selection:
     """Follows a policy while it is trained; simulations of validation teach nothing, and are not counted."""
 
-    def __init__(self, settings: Validation, problems: Sequence[Problem], ranks: Ranks = ALONE) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Validation, problems: Sequence[Problem], ranks: Ranks = ALONE, *, chooses: bool = True
+    ) -> None:
+        self.settings, self._chooses = settings, chooses
         self.validated: list[Validated] = []
         self._ranks = ranks
         self._problems = [PreparedProblem(problem) for problem in problems[ranks.rank :: ranks.count]]
@@ -61,8 +68,9 @@ class Selection:
         return is_due
 
     def weights(self, policy: SavedPolicy) -> Weights:
-        """The best that were validated, or those that the policy has now."""
-        return self._kept or policy.state_dict()
+        """The best that were validated, if they may be chosen, or those that the policy has now."""
+        now = policy.state_dict()
+        return self._kept or (now if self._chooses else self._averaged or now)
 
     def state(self) -> Weights:
         """Tensors from which a run is resumed."""
@@ -87,7 +95,7 @@ class Selection:
             each for row in zip_longest(*of_ranks) for each in row if each is not None
         ]  # as they were dealt out
         mean = float(np.exp(np.mean([np.log(ratio * (1.0 if fits else NOT_FITTING)) for ratio, fits in outcomes])))
-        is_best = mean < min((each.step_over_bound for each in self.validated), default=np.inf)
+        is_best = self._chooses and mean < min((each.step_over_bound for each in self.validated), default=np.inf)
         if is_best:
             self._kept = {key: value.clone() for key, value in self._averaged.items()}
         fitting = float(np.mean([fits for _, fits in outcomes]))

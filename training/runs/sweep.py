@@ -126,7 +126,7 @@ def sweep(
 ) -> Sweep:
     """Train a recipe, changed, as many times with values that Optuna chooses; the best are those of the least value.
 
-    A run is worth the best of its validations or, if its recipe does not validate, the mean of its last updates on the
+    A run is worth the best of its validations or, if these choose no weights, the mean of its last updates on the
     training problems: step time over the lower bound in both cases. A sweep of the same in the same folder resumes; it
     may ask for more trials. Raises InputError, before anything is trained, without Optuna, for a recipe or a key that
     does not fit, and for a folder of another sweep. A run that diverges counts as failed.
@@ -152,7 +152,7 @@ def sweep(
                 _run(study, trial, recipe, out, seed, graphs)
                 bar.update()
         found = tuple(_told(trial, out) for trial in study.trials)
-    judged_by = "validation" if recipe.validation.every else "training problems, over the last updates"
+    judged_by = "validation" if recipe.chooses_weights else "training problems, over the last updates"
     return Sweep(found, judged_by, command)
 
 
@@ -210,10 +210,14 @@ def _run(
 
 
 def worth(folder: Path) -> float:
-    """How good a run is, the smaller the better: the best that it validated, or the mean of its last updates."""
+    """How good a run is, the smaller the better: the best that it validated, or the mean of its last updates.
+
+    What a recipe is evaluated on chooses nothing, here neither.
+    """
     validated = folder / VALIDATION
-    if validated.is_file():
-        return min(float(json.loads(line)["step_over_bound"]) for line in validated.read_text().splitlines())
+    lines = [json.loads(line) for line in validated.read_text().splitlines()] if validated.is_file() else []
+    if any(line["kept"] for line in lines):
+        return min(float(line["step_over_bound"]) for line in lines)
     lines = [json.loads(line)["step_over_bound"] for line in (folder / METRICS).read_text().splitlines()]
     last = [value for value in lines[-max(1, int(LAST * len(lines))) :] if value is not None]
     return float(np.mean(last)) if last else float("inf")

@@ -80,9 +80,9 @@ def train(
             order_stage.learn("devices", policy, recipe)
         capture = partial(capture, with_law=True) if kind.divides_batch else capture
         given = (problems, None) if problems else training_problems(recipe, seed, capture)
-        unseen = validation_problems(recipe)
+        unseen = validation_problems(recipe, capture)
         trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
-        selection = Selection(recipe.validation, unseen, ranks)
+        selection = Selection(recipe.validation, unseen, ranks, chooses=recipe.chooses_weights)
         resources.place_encoder(trainer.policy)
         with resources.engine() as trainer.engine, folder.held():
             if resumes:
@@ -136,10 +136,11 @@ def _run(
         began = perf_counter()
         line = trainer.update()
         record = record_of(line, perf_counter() - began)
-        for each in metrics:
-            each.write(line.update, record)
         if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal):
             folder.write_validated(selection)
+            record |= selection.validated[-1].record
+        for each in metrics:
+            each.write(line.update, record)
         return f"steps {line.step_over_bound:.2f} times their lower bounds, {line.fitting:.0%} of plans fit"
 
     _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
