@@ -48,7 +48,7 @@ def test_what_grows_with_bags_is_said_by_the_rule(caplog: pytest.LogCaptureFixtu
     """For inputs are not cut where rows and bags have other lengths."""
     with caplog.at_level(logging.WARNING, "placelab"):
         graph = load_graph((Bags(), (ROWS, BAGS)), with_law=True)
-    assert "what of it grows with the batch is assumed by a rule" in caplog.text
+    assert "how its costs grow with the batch is assumed" in caplog.text
     assert "its inputs do not say how many samples they are" in caplog.text
     assert graph.samples == 8
     half = scaled(graph, 4, 8)
