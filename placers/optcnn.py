@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.foundation.errors import InputError
+from placers.splits.bucket_elimination import least
 from placers.splits.cuts import MOST_OPERATIONS, SplitAssignment, joint, operations_of_joint, searched
 from placers.splits.layer_costs import least_of_layers
 from placers.splits.options import Splitting
+from placers.splits.pairwise_costs import Assignment, PairwiseCosts
 from placers.splits.plan_of_cuts import CutsPlacer
 from placers.splits.pricing import Prices, Pricing
 
@@ -38,7 +40,23 @@ def _searched(pricing: Pricing, limit: float) -> tuple[SplitAssignment, str]:
     if operations_of_joint(pricing) > MOST_OPERATIONS:
         found = searched(pricing, limit, most_operations=-np.inf)
         return found, "bucket elimination axis by axis, since the tables of all axes at once would be too large"
-    try:
-        return joint(pricing, limit, least_of_layers), "eliminations of nodes and edges"
-    except InputError:
-        return joint(pricing, limit), "bucket elimination, since those of OptCNN leave too many nodes"
+    solve = _LeastOfLayers()
+    found = joint(pricing, limit, solve)
+    if solve.leaves_too_many:
+        return found, "bucket elimination, since those of OptCNN leave too many nodes"
+    return found, "eliminations of nodes and edges"
+
+
+@dataclass
+class _LeastOfLayers:
+    """OptCNN's eliminations or, once these have left too many nodes, bucket elimination."""
+
+    leaves_too_many: bool = False
+
+    def __call__(self, costs: PairwiseCosts) -> Assignment:
+        if not self.leaves_too_many:
+            try:
+                return least_of_layers(costs)
+            except InputError:
+                self.leaves_too_many = True
+        return least(costs)

@@ -24,7 +24,7 @@ from placers.annealing import Annealing
 from placers.contract.whole_plans import Proposes, accelerators, check_divides, why_placements_only
 from placers.default import RELEASED
 from placers.pipelines.budget import Spent, spending
-from placers.pipelines.contest import Contest
+from placers.pipelines.contest import Contest, Contestant
 from placers.pipelines.merit import INVALID
 from placers.pipelines.micro_batches import least_micro_batches
 from placers.pipelines.notes import said_of
@@ -32,6 +32,7 @@ from placers.pipelines.planning import PipelinePlanning
 from placers.pipelines.rivals import OF_SPLITS, RIVALS, SHARDED, Rival, of_degrees, of_offload, takes_minutes
 from placers.pipelines.room import ROOM, check_room, said_of_room, with_room
 from placers.pipelines.size import copies_of, is_large, said_of_large
+from placers.split_search import RIVALS as OF_SEARCH
 from placers.split_search import SplitSearch
 from placers.splits.undivided import why_undivided
 
@@ -107,6 +108,7 @@ class _Planning:
         self._planner, self._problem, self._seed, self._spent = planner, problem, seed, spent
         self._contest = Contest(problem, spent)
         self._notes = [said_of_room(planner.room)] if problem is not given else []
+        self._for_splits = 0  # simulations that are kept for a search for splits
         self._first: Plan | None = None  # without any simulation
         self._proposals = list[LayerPipeline]()
         self._pipelines: PipelinePlanning | None = None  # unless the problem takes op placements only
@@ -185,21 +187,32 @@ class _Planning:
             left, alone = self._spent.left, self._pipelines is None
             self._search_placement(left - 1 if alone else int(self._share_of_placements() * left))
 
-    def search_splits(self) -> None:
-        """Search for splits, if those that are compared are near the best plan."""
-        search, contest = SplitSearch(), self._contest
-        entries = [contest.entries.get(rival.spec) for rival in self._planner.splitting_rivals()]
-        near = [each for each in entries if each is not None and each.merit <= contest.near(NEAR)]
-        budget = min([int(SPLITS * self._spent.left), *(MOST_SPLITS // copies_of(each.plan) for each in near)])
-        if near and budget > FEWEST_SPLITS and not is_large(self._problem):
-            contest.compare(search.name, search, self._seed, budget)
-
     def search_pipelines(self) -> None:
         """Search from the pipelines that were proposed, and those whose stages are divided."""
         assert self._pipelines is not None
-        self._pipelines.search([*self._pipelines.divided(), *self._proposals])
+        near = self._near_splits()
+        if near and not is_large(self._problem):
+            most = min(MOST_SPLITS // copies_of(each.plan) for each in near)
+            self._for_splits = min(int(SPLITS * self._spent.left), most)
+        with self._spent.kept(self._for_splits):
+            self._pipelines.search([*self._pipelines.divided(), *self._proposals])
+
+    def search_splits(self) -> None:
+        """Search for splits, if those that are compared are near the best plan, pipelines too."""
+        search, budget = SplitSearch(), min(self._for_splits, self._spent.left) - 1
+        if budget < FEWEST_SPLITS or not self._near_splits():
+            return
+        known = {name: entry for name, entry in self._contest.entries.items() if name in OF_SEARCH}
+        found = search.beside(self._problem, known, seed=self._seed, budget=budget)
+        self._spent.add(found.simulations)
+        self._contest.offer(search.name, found.plan)
 
     # ---- what they do ------------------------------------------------------------------------------------------------
+
+    def _near_splits(self) -> list[Contestant]:
+        """The splits that are compared and near the best plan."""
+        entries = (self._contest.entries.get(rival.spec) for rival in self._planner.splitting_rivals())
+        return [each for each in entries if each is not None and each.merit <= self._contest.near(NEAR)]
 
     def _compare(self, rivals: list[Rival]) -> None:
         missed = list[str]()
@@ -261,7 +274,7 @@ class _Planning:
 Step = Callable[[_Planning], None]
 STEPS: tuple[Step, ...] = (
     _Planning.ask_policy, _Planning.search_asked_placements, _Planning.propose, _Planning.compare_rivals,
-    _Planning.compare_others, _Planning.search_placement, _Planning.search_splits, _Planning.search_pipelines,
+    _Planning.compare_others, _Planning.search_placement, _Planning.search_pipelines, _Planning.search_splits,
 )  # fmt: skip
 ONLY_PLACEMENTS: tuple[Step, ...] = (
     _Planning.search_asked_placements, _Planning.compare_rivals, _Planning.search_placement,

@@ -8,7 +8,7 @@ of Tofu and OptCNN are compared in the same simulator, so that the result is beh
 was.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -63,9 +63,19 @@ class SplitSearch(Named):
         devices = first_devices(problem, "split_search", self.devices)
         if reason := why_undivided(problem, devices):
             return on_one_device(problem, reason, self.name, seed, budget)
+        return self.beside(problem, {}, seed=seed, budget=budget)
+
+    def beside(
+        self, problem: Problem, known: Mapping[str, Contestant], *, seed: int = 0, budget: int = 1
+    ) -> PlacerResult:
+        """The same of a problem that can be divided, beside plans of some rivals, by name, that have been simulated.
+
+        If there are any, no other rivals are asked.
+        """
+        devices = first_devices(problem, "split_search", self.devices)
         with spending(budget, "searching splits") as spent:
             search = _Search(problem, devices, seed, spent)
-            search.run()
+            search.run(known)
             stopped = spent.stopped
         return search.result(self.name, stopped=stopped)
 
@@ -99,9 +109,9 @@ class _Search:
         self._first: Plan | None = None
         self._notes = list[str]()
 
-    def run(self) -> None:
+    def run(self, known: Mapping[str, Contestant]) -> None:
         """Spend the simulations."""
-        self._compare_rivals()
+        self._compare_rivals(known)
         ways = list[tuple[Contestant, _Way]]()
         for way in self._proposed():
             if self._first is None:
@@ -130,19 +140,23 @@ class _Search:
 
     # ---- other placers -----------------------------------------------------------------------------------
 
-    def _compare_rivals(self) -> None:
-        for word in RIVALS:
-            rival = self._rival(word)
-            if not self._spent.left:
-                self._notes.append(f"split_search: no simulations were left to compare {word}.")
-                continue
-            try:
-                entry = self._contest.compare(word, rival, self._seed)
-                if entry is not None and entry.plan.order is None:
-                    plan = replace(entry.plan, order=ORDERS[0])
-                    self._contest.offer(f"{word} in the order of the program", plan)
-            except InputError as error:
-                self._contest.refused[word] = str(error)
+    def _compare_rivals(self, known: Mapping[str, Contestant]) -> None:
+        for word in known or RIVALS:
+            entry = self._contest.joined(known[word]) if known else self._compared(word)
+            if entry is not None and entry.plan.order is None:
+                plan = replace(entry.plan, order=ORDERS[0])
+                self._contest.offer(f"{word} in the order of the program", plan)
+
+    def _compared(self, word: str) -> Contestant | None:
+        """A rival's plan, simulated, if it has one and there are simulations left."""
+        if not self._spent.left:
+            self._notes.append(f"split_search: no simulations were left to compare {word}.")
+            return None
+        try:
+            return self._contest.compare(word, self._rival(word), self._seed)
+        except InputError as error:
+            self._contest.refused[word] = str(error)
+            return None
 
     def _rival(self, word: str) -> Placer:
         rival: Placer = by_name.build("placers", f"{word}:devices={len(self._devices)}")
@@ -156,10 +170,11 @@ class _Search:
         meshes = dict.fromkeys(((len(self._devices),), best_mesh(self._problem.cluster, self._devices)))
         splittings = [Splitting(graph, mesh, SplitRules(replicas=True)) for mesh in meshes]
         kinds = [kinds_of(self._problem.graph, splitting) for splitting in splittings]
+        cluster, devices = self._problem.cluster, self._devices
+        at_full_price = [Pricing(each, prices_of_links(cluster, devices, each.mesh)) for each in splittings]
         for share in GRADIENTS:
-            for splitting, each in zip(splittings, kinds, strict=True):
-                prices = prices_of_links(self._problem.cluster, self._devices, splitting.mesh)
-                pricing = Pricing(splitting, replace(prices, gradients=share))
+            for full, each in zip(at_full_price, kinds, strict=True):
+                pricing = full.repriced(share)
                 try:
                     yield _Way(pricing, each, self._memory, Kept(self._cheapest(pricing, self._memory)))
                 except InputError as error:  # too many choices depend on each other

@@ -27,6 +27,15 @@ class Spent:
         """How many more may be made; 0 after Ctrl-C."""
         return 0 if self.stopped else max(self.budget - self.simulations, 0)
 
+    @contextmanager
+    def kept(self, count: int) -> Iterator[None]:
+        """Inside, so many simulations fewer may be made; they are left for later."""
+        self.budget -= count
+        try:
+            yield
+        finally:
+            self.budget += count
+
     def add(self, count: int) -> None:
         """Count simulations."""
         self.simulations += count

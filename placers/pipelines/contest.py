@@ -56,7 +56,12 @@ class Contest:
             if not (self._spent.left or (even_if_stopped and self._spent.simulations < self._spent.budget)):
                 return None
             self._known[plan] = self._simulated(plan)
-        entry = Contestant(who, plan, *self._known[plan])
+        return self.joined(Contestant(who, plan, *self._known[plan]))
+
+    def joined(self, entry: Contestant) -> Contestant:
+        """A plan that has been simulated takes part."""
+        who = entry.who
+        self._known.setdefault(entry.plan, (entry.merit, entry.peak_bytes))
         if who not in self.entries or entry.merit < self.entries[who].merit:
             self.entries[who] = entry
         if self.best is None or entry.merit < self.best.merit:

@@ -56,6 +56,7 @@ FORMS = 8  # pipelines of different forms of which other orders of passes and fo
 VERIFIED = 8  # pipelines of the search at the grain of stages that are simulated op by op, the best first
 OPS_VERIFIED, FEWEST_VERIFIED = 3_000_000, 2  # copies of ops in all of these together, but for some of the best
 MORE_IN_FLIGHT = 2  # pipelines that are simulated with more micro-batches in flight
+OF_DIVIDED = 5  # times as long as of others takes a copy of an op whose shards send each other parts, measured; ours
 RULES = 4  # pipelines that are simulated with another order of ops
 REFINED = 48  # simulations of moved cuts
 OPS_REFINED = 4_000_000  # copies of ops that are simulated there op by op in all; more are at the grain of stages
@@ -187,8 +188,9 @@ class PipelinePlanning:
         refined_by_stages(pipeline, evaluator, offered, self._refined(copies))
 
     def _copies(self, pipeline: LayerPipeline) -> int:
-        """Of ops, in micro-batches and replicas."""
-        return copies_of(pipeline.plan(self._problem, self.layers, self.proposer.grain.splits))
+        """Of ops, in micro-batches and replicas; as many as take that long, if stages are divided inside."""
+        copies = copies_of(pipeline.plan(self._problem, self.layers, self.proposer.grain.splits))
+        return copies * OF_DIVIDED if pipeline.is_divided else copies
 
     def _affordable(self, copies: int) -> int:
         """How many plans of so many copies of ops may be simulated op by op in all."""

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Floats
 from placers.splits.bucket_elimination import least
-from placers.splits.elimination_order import min_fill_order
+from placers.splits.elimination_order import EliminationOrder, min_fill_order
 from placers.splits.memory_limit import least_within
 from placers.splits.options import Splitting
 from placers.splits.pairwise_costs import Assignment, PairwiseCosts
@@ -37,6 +36,7 @@ class SplitAssignment:
     cost: float
     held: float  # bytes that a device holds
     fits: bool  # false: they are more than the limit, and nothing better was found
+    is_least: bool = False  # none of the options that were looked at cost less within the limit
 
     def of_ops(self, splitting: Splitting) -> tuple[Option, ...]:
         """(ops,) the index that each op divides along each axis, or ""."""
@@ -46,11 +46,17 @@ class SplitAssignment:
 def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> SplitAssignment:
     """The best of recursive and uniform cuts, refined, and of joint ones if these take no more operations than given.
 
+    Along one axis all of these are the same, and where the joint ones are known to cost least, no others are looked at.
     Raises InputError if not even one axis can be cut exactly, since too many choices depend on each other.
     """
-    found = [refined(pricing, min(recursive(pricing, limit), uniform(pricing, limit), key=_rank), limit)]
+    if len(pricing.splitting.mesh) == 1:
+        return recursive(pricing, limit)
+    found = list[SplitAssignment]()
     if operations_of_joint(pricing) <= most_operations:
-        found.insert(0, joint(pricing, limit))
+        found = [joint(pricing, limit)]
+        if found[0].is_least:
+            return found[0]
+    found += [refined(pricing, min(recursive(pricing, limit), uniform(pricing, limit), key=_rank), limit)]
     return min(found, key=_rank)
 
 
@@ -61,31 +67,37 @@ def _rank(cuts: SplitAssignment) -> tuple[bool, float, float]:
 
 def operations_of_joint(pricing: Pricing) -> float:
     """How many entries tables have if all axes are cut at once; infinite if they are too large."""
-    choices = pricing.splitting.joint_sizes()
-    pairs = pricing.splitting.pairs
+    splitting = pricing.splitting
+    choices = splitting.joint_sizes()
     try:
-        order = min_fill_order(choices, pairs)
+        order = _order(splitting, choices)
     except InputError:
         return np.inf
-    sizes = np.array(choices, np.float64)
-    return order.entries + math.prod(pricing.splitting.mesh) * float(sizes[pairs].prod(axis=1).sum())
+    of_pairs = np.array(choices, np.float64)[splitting.pairs].prod(axis=1)
+    return order.entries + math.prod(splitting.mesh) * float(of_pairs.sum())
+
+
+def _order(splitting: Splitting, choices: Sequence[int]) -> EliminationOrder:
+    """The order in which variables with so many choices are eliminated. Raises InputError if tables are too large."""
+    pairs, sizes = splitting.pairs, np.array(choices, np.int64)
+    return min_fill_order(sizes, pairs[(sizes[pairs] > 1).all(axis=1)])  # of one choice there are no costs of pairs
 
 
 def recursive(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
     """One axis after the other, each of least cost given those before."""
     splitting = pricing.splitting
-    chosen: list[Option] | None = None
+    chosen: tuple[Option, ...] | None = None
     for axis in range(len(splitting.mesh)):
         options = splitting.further(chosen)
         later = math.prod(splitting.mesh[axis + 1 :])  # which divide what is held again
-        chosen = cheapest(pricing, options, pricing.costs(options, axis), limit * later)
+        chosen = cheapest(pricing, options, pricing.costs(options, axis), limit * later).options
     return described(pricing, chosen or [], limit)
 
 
 def uniform(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
     """The same index along all axes, for each op."""
     options = pricing.splitting.uniform()
-    return described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
+    return cheapest(pricing, options, pricing.costs(options), limit)
 
 
 def refined(pricing: Pricing, cuts: SplitAssignment, limit: float = np.inf) -> SplitAssignment:
@@ -95,7 +107,7 @@ def refined(pricing: Pricing, cuts: SplitAssignment, limit: float = np.inf) -> S
         before = cuts
         for axis in range(len(splitting.mesh)):
             options = splitting.instead(cuts.options, axis)
-            found = described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
+            found = cheapest(pricing, options, pricing.costs(options), limit)
             is_gain = found.fits != cuts.fits or not np.isclose(found.cost, cuts.cost, ROUNDING, 0)
             if is_gain and _rank(found) < _rank(cuts):
                 cuts = found
@@ -115,8 +127,8 @@ def joint(
     """
     options = pricing.splitting.joint()
     if solve is least:
-        min_fill_order([len(several) for several in options], pricing.splitting.pairs)  # before pairs are priced
-    return described(pricing, cheapest(pricing, options, pricing.costs(options), limit, solve), limit)
+        _order(pricing.splitting, [len(several) for several in options])  # before pairs are priced
+    return cheapest(pricing, options, pricing.costs(options), limit, solve)
 
 
 def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf) -> SplitAssignment:
@@ -133,8 +145,8 @@ def cheapest(
     costs: PairwiseCosts,
     limit: float,
     solve: Callable[[PairwiseCosts], Assignment] = least,
-) -> list[Option]:
-    """Of the given options and their costs, (variables,) those of least cost within a limit on bytes held."""
-    held: list[Floats] = pricing.held_bytes(options)
-    found = least_within(costs, held, limit, solve)
-    return [several[choice] for several, choice in zip(options, found.chosen.tolist(), strict=True)]
+) -> SplitAssignment:
+    """Of the given options and their costs those of least cost within a limit on bytes held."""
+    found = least_within(costs, pricing.held_bytes(options), limit, solve)
+    chosen = tuple(several[choice] for several, choice in zip(options, found.chosen.tolist(), strict=True))
+    return SplitAssignment(chosen, found.cost, found.held, found.held <= limit * (1 + ROUNDING), found.gap <= 0)

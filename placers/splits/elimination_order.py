@@ -5,7 +5,10 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
+
+import numpy as np
 
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -15,6 +18,7 @@ MANY = 2**24  # operations, for which another order is worth the time to find it
 COST_BYTES = 8  # of a table's entry, while it is needed
 CHOICE_BYTES = 2  # of a decision for each entry, which is kept until the end
 MOST_BYTES = 2**30  # of tables at one time
+KNOWN = 32  # orders that are kept, as costs of the same variables have other prices only; ours
 MOST_CHOICES = 2**15  # of a variable: decisions are kept in two bytes each
 
 
@@ -53,9 +57,16 @@ def min_fill_order(choices: Sequence[int] | Ints, pairs: Ints, most_bytes: float
     random a few times, and the order with the fewest entries counts. Raises InputError, before anything is allocated,
     if the tables would take more bytes than allowed.
     """
-    sizes = [int(size) for size in choices]
+    sizes = tuple(int(size) for size in choices)
     if max(sizes, default=0) > MOST_CHOICES:
         raise InputError(f"a variable has {max(sizes)} choices; at most {MOST_CHOICES} can be told apart")
+    return _ordered(sizes, tuple(sorted((min(pair), max(pair)) for pair in pairs.tolist())), most_bytes)
+
+
+@lru_cache(KNOWN)
+def _ordered(sizes: tuple[int, ...], joined: tuple[tuple[int, int], ...], most_bytes: float) -> EliminationOrder:
+    """The order, found once for all costs of the same choices and pairs."""
+    pairs = np.array(joined, np.int64).reshape(-1, 2)
     best = described(sizes, pairs, _min_fill(sizes, pairs, None, most_bytes))
     if best.entries > MANY:
         rng = random.Random(0)
@@ -67,7 +78,7 @@ def min_fill_order(choices: Sequence[int] | Ints, pairs: Ints, most_bytes: float
     return best
 
 
-def _min_fill(choices: list[int], pairs: Ints, rng: random.Random | None, most_bytes: float) -> list[int]:
+def _min_fill(choices: Sequence[int], pairs: Ints, rng: random.Random | None, most_bytes: float) -> list[int]:
     near = _neighbours(len(choices), pairs)
 
     def key(variable: int) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.op_graph import OpGraph
-from placers.splits.cuts import SplitAssignment, cheapest, described
+from placers.splits.cuts import SplitAssignment, cheapest
 from placers.splits.options import Splitting
 from placers.splits.pairwise_costs import PairwiseCosts
 from placers.splits.parts import Option
@@ -65,7 +65,7 @@ def neighbours(pricing: Pricing, start: Kept, kinds: Sequence[Kind], limit: floa
                     changed = {v: name for v in kind if any(option[axis] == name for option in options[v])}
                     forced = _forced(start, options, changed, axis)
                     found = cheapest(pricing, options, costs.plus(forced), limit)
-                    yield position, Kept(described(pricing, found, limit), start.kept | changed.keys())
+                    yield position, Kept(found, start.kept | changed.keys())
 
 
 def _forced(

@@ -109,7 +109,7 @@ class Splitting:
     def _end(self, op: int, access: Access, made: bool) -> End:
         return End(self.of_op[op], self.graph.ops[op].operator, access, made)
 
-    @property
+    @cached_property
     def pairs(self) -> Ints:
         """(pairs, 2) variables that have costs together, each two once."""
         pairs = {(min(u.variable, v.variable), max(u.variable, v.variable)) for u, v, _ in self.passing}

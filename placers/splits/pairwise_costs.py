@@ -42,7 +42,7 @@ class PairwiseCosts:
         Raises InputError for a variable without a choice, a term of other choices, NaN, or minus infinity.
         """
         own = [np.array(costs, np.float64) for costs in alone]
-        added: dict[tuple[int, int], Floats] = {}
+        added: dict[tuple[int, int], Floats] = {}  # those of one term as they were given
         for first, second, costs in terms:
             if np.shape(costs) != (len(own[first]), len(own[second])):
                 raise InputError(
@@ -54,11 +54,11 @@ class PairwiseCosts:
             elif 1 in np.shape(costs):
                 own[first if np.shape(costs)[1] == 1 else second] += np.ravel(costs)
             elif (first, second) in added:
-                added[first, second] += costs
+                added[first, second] = added[first, second] + costs
             elif (second, first) in added:
-                added[second, first] += costs.T
+                added[second, first] = added[second, first] + costs.T
             else:
-                added[first, second] = np.array(costs, np.float64)
+                added[first, second] = np.asarray(costs, np.float64)
         for variable, costs in enumerate(own):
             if not len(costs):
                 raise InputError(f"variable {variable} has no choice; each needs at least one")

@@ -6,6 +6,7 @@ import itertools
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem, objective_of
 from placers.annealing import Annealing
+from placers.optcnn import OptCNN
 from placers.pipelines import size
 from placers.pipelines.budget import spending
 from placers.pipelines.contest import Contest
@@ -33,6 +35,8 @@ from placers.pipelines.pipeline_formula import PipelineFormula, in_flight
 from placers.pipelines.planning import PipelinePlanning
 from placers.pipelines.proposals import LATER, Proposal, Proposer
 from placers.planner import Planner
+from placers.split_search import SplitSearch
+from placers.tofu import Tofu
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.drawn import examples
 from tests.envs.expansion.pipelines import Pipeline, servers, v_shaped
@@ -201,6 +205,21 @@ def test_plans_that_divide_ops_are_compared_and_searched_from() -> None:
         assert rival.spec in compared
         assert least <= simulate(problem, rival.placer().place(problem).plan).step_seconds * (1 + 1e-9)
     assert "optcnn" not in " ".join(replace(QUICK, split=False).place(problem, budget=20).notes)
+
+
+def test_a_kind_of_plans_is_asked_once_and_searched_further_only_if_it_is_near_the_best() -> None:
+    model = "transformer:layers=1,width=64,heads=4,sequence=4,batch=4,vocabulary=12"
+    problem = Problem(load_graph(model, with_law=True), load_cluster("p100x2"), "sgd")
+    for near, asked in ((9.0, 1), (0.0, 0)):
+        with (
+            mock.patch("placers.planner.NEAR", near),
+            mock.patch.object(OptCNN, "search", autospec=True, side_effect=OptCNN.search) as exact,
+            mock.patch.object(Tofu, "search", autospec=True, side_effect=Tofu.search) as fewest_bytes,
+            mock.patch.object(SplitSearch, "beside", autospec=True, side_effect=SplitSearch.beside) as further,
+        ):
+            result = QUICK.place(problem, budget=160)
+        assert (exact.call_count, fewest_bytes.call_count, further.call_count) == (1, 0, asked)
+        assert result.simulations <= 160
 
 
 @pytest.mark.parametrize(("memory", "why"), [(4e10, "would take it minutes"), (2e5, "cannot hold the step's batch")])

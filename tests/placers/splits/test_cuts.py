@@ -1,6 +1,8 @@
 """Cuts of a step over a mesh: exact per axis, better if refined, best if joint; with seconds, and within memory."""
 
 import itertools
+from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator, Statistic, tensor
 from placers.splits.bucket_elimination import least
 from placers.splits.cuts import SplitAssignment, described, joint, recursive, refined, searched, uniform
-from placers.splits.elimination_order import min_fill_order
+from placers.splits.elimination_order import _min_fill, min_fill_order
+from placers.splits.memory_limit import least_within
 from placers.splits.mesh import best_mesh, prices_of_links
 from placers.splits.options import TOFU, SplitRules, Splitting
 from placers.splits.pricing import Prices, Pricing
@@ -70,6 +73,34 @@ def test_joint_cuts_are_the_least_and_refined_ones_between(seed: int, rules: Spl
     assert best.cost <= same.cost + 1e-6
     for cuts in (greedy, better, best, same):
         assert described(pricing, cuts.options).cost == pytest.approx(cuts.cost, rel=1e-9)
+
+
+@settings(max_examples=examples(25, 8), deadline=None)
+@given(st.integers(0, 99), st.sampled_from([(2,), (4,), (2, 2)]), st.sampled_from([np.inf, 0.6]))
+def test_nothing_is_solved_after_cuts_that_are_known_to_cost_least(
+    seed: int, mesh: tuple[int, ...], share: float
+) -> None:
+    """Along one axis, or of joint cuts that need no price for bytes, one search is enough; and none is better."""
+    pricing = Pricing(Splitting(some_step(seed), mesh, SplitRules()), Prices.bytes(len(mesh)))
+    limit = share * joint(pricing).held
+    others = [recursive(pricing, limit), uniform(pricing, limit), joint(pricing, limit)]
+    with mock.patch("placers.splits.cuts.least_within", wraps=least_within) as solved:
+        found = searched(pricing, limit)
+    assert solved.call_count == 1 or (len(mesh) > 1 and not others[-1].is_least)
+    assert found.fits or not any(cuts.fits for cuts in others)
+    if found.fits:
+        assert found.cost <= min(cuts.cost for cuts in others if cuts.fits) * (1 + 1e-9)
+
+
+def test_an_order_is_found_once_for_all_prices_of_what_is_divided() -> None:
+    pricing = Pricing(Splitting(some_step(7), (2, 2)), Prices.bytes(2))
+    with mock.patch("placers.splits.elimination_order._min_fill", wraps=_min_fill) as ordered:
+        cuts = [joint(pricing.repriced(share)) for share in (0.5, 1.0, 0.25)]
+        assert ordered.call_count <= 1
+    assert [each.cost for each in cuts] == [
+        pytest.approx(joint(Pricing(pricing.splitting, replace(Prices.bytes(2), gradients=share))).cost)
+        for share in (0.5, 1.0, 0.25)
+    ]
 
 
 def test_two_layers_are_divided_by_columns_and_then_by_rows() -> None:
