@@ -86,12 +86,15 @@ def _order(splitting: Splitting, choices: Sequence[int]) -> EliminationOrder:
 def recursive(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:
     """One axis after the other, each of least cost given those before."""
     splitting = pricing.splitting
-    chosen: tuple[Option, ...] | None = None
+    chosen: tuple[Option, ...] = ()
     for axis in range(len(splitting.mesh)):
-        options = splitting.further(chosen)
+        options = splitting.further(chosen if axis else None)
         later = math.prod(splitting.mesh[axis + 1 :])  # which divide what is held again
-        chosen = cheapest(pricing, options, pricing.costs(options, axis), limit * later).options
-    return described(pricing, chosen or [], limit)
+        found = cheapest(pricing, options, pricing.costs(options, axis), limit * later)
+        if len(splitting.mesh) == 1:
+            return found
+        chosen = found.options
+    return described(pricing, chosen, limit)
 
 
 def uniform(pricing: Pricing, limit: float = np.inf) -> SplitAssignment:

@@ -62,9 +62,10 @@ class PairwiseCosts:
         for variable, costs in enumerate(own):
             if not len(costs):
                 raise InputError(f"variable {variable} has no choice; each needs at least one")
-        for where, costs in [*enumerate(own), *added.items()]:
-            if not (costs > -np.inf).all():  # NaN is not
-                raise InputError(f"costs of {where} hold NaN or minus infinity; expected numbers, or infinity")
+        every = [*enumerate(own), *added.items()]
+        if not (np.concatenate([np.ravel(costs) for _, costs in every] or [np.zeros(0)]) > -np.inf).all():  # NaN is not
+            where = next(where for where, costs in every if not (costs > -np.inf).all())
+            raise InputError(f"costs of {where} hold NaN or minus infinity; expected numbers, or infinity")
         return cls(tuple(own), np.array(list(added), np.int64).reshape(-1, 2), tuple(added.values()))
 
     @property

@@ -11,7 +11,7 @@ Source: Tofu (Wang et al. 2019), where tensors have schemes and operators strate
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator, tensor
@@ -79,12 +79,12 @@ class SplitGraph:
                             f"{self.tensors[number].shape}, where its operator has {access.shape}"
                         )
 
-    @property
+    @cached_property
     def writers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """(tensors,) the ops that write each tensor, and at which position; a weight's are those of its gradients."""
         return self._users([op.writes for op in self.ops])
 
-    @property
+    @cached_property
     def readers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """(tensors,) the ops that read each tensor, and at which position."""
         return self._users([op.reads for op in self.ops])
