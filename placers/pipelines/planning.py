@@ -56,6 +56,7 @@ FORMS = 8  # pipelines of different forms of which other orders of passes and fo
 VERIFIED = 8  # pipelines of the search at the grain of stages that are simulated op by op, the best first
 OPS_VERIFIED, FEWEST_VERIFIED = 3_000_000, 2  # copies of ops in all of these together, but for some of the best
 MORE_IN_FLIGHT = 2  # pipelines that are simulated with more micro-batches in flight
+FAR = 1.5  # times the best own pipeline's seconds, at the grain of stages: what is divided and takes more is left out
 OF_DIVIDED = 5  # times as long as of others takes a copy of an op whose shards send each other parts, measured; ours
 RULES = 4  # pipelines that are simulated with another order of ops
 REFINED = 48  # simulations of moved cuts
@@ -79,7 +80,7 @@ class PipelinePlanning:
         splits = SearchedSplits(problem, used) if split and not why_undivided(problem, used) else None
         self.proposer = Proposer(PipelineFormula(LayerGrain(problem, self.layers, splits), used), micro_batches)
         self._evaluator = PipelineEvaluator(self.proposer.grain, spent, latency=self._by_latency())
-        self._exact = OpEvaluator(self.proposer.grain, spent, self.simulated)
+        self.op_by_op = OpEvaluator(self.proposer.grain, spent, self._simulated_if_near)
         self._pipelines = dict[Plan, LayerPipeline]()
         self._moves, self._generator = self._possible_moves(), np.random.default_rng(seed)
         self._chosen: LayerPipeline | None = None  # the best that was simulated op by op
@@ -159,7 +160,7 @@ class PipelinePlanning:
             starts += [self._pipelines[entry.plan] for entry in [self._contest.entries.get(OWN)] if entry]
         most = min(self._affordable(copies), spent.left)
         later = min(max(self._refined(copies), MORE_IN_FLIGHT), most // 4)
-        self._search_from(self._exact, starts, spent.simulations + most - later)
+        self._search_from(self.op_by_op, starts, spent.simulations + most - later)
         self._with_more_in_flight()
         self._best_rule()
         self._with_any_layers_again()
@@ -237,27 +238,27 @@ class PipelinePlanning:
 
     def _with_more_in_flight(self) -> None:
         """Simulate the best pipelines with twice as many micro-batches in flight, which hide transfers."""
-        is_alone = (one for one in self._exact.ranked() if len(one.stages) > 1 and not one.is_folded)
+        is_alone = (one for one in self.op_by_op.ranked() if len(one.stages) > 1 and not one.is_folded)
         for pipeline in islice(is_alone, MORE_IN_FLIGHT if self._has_more_in_flight else 0):
-            self._exact.merit(replace(pipeline, order=IN_MORE_MEMORY))
+            self.op_by_op.merit(replace(pipeline, order=IN_MORE_MEMORY))
 
     def _with_any_layers_again(self) -> None:
         """Simulate pipelines in which each device computes those layers again that cost it least."""
-        exact, entry = self._exact, self._contest.entries.get(OWN)
+        op_by_op, entry = self.op_by_op, self._contest.entries.get(OWN)
         if entry is None or not self._moves.recompute:
             return
 
         def judged(pipeline: LayerPipeline) -> tuple[float, Floats] | None:
-            merit = exact.merit(pipeline)
-            over = exact.peak_bytes(pipeline) - self._problem.cluster.memory_bytes if merit < INVALID else None
+            merit = op_by_op.merit(pipeline)
+            over = op_by_op.peak_bytes(pipeline) - self._problem.cluster.memory_bytes if merit < INVALID else None
             return None if over is None else (merit.value, over)
 
         best = np.inf if entry.merit.lacking else entry.merit.value
-        self._like = with_any_layers_again(exact.ranked(), best, self.proposer.formula, judged)
+        self._like = with_any_layers_again(op_by_op.ranked(), best, self.proposer.formula, judged)
 
     def _best_rule(self) -> None:
         """Simulate the best pipelines in PyTorch's order too, in which replicas add up gradients of weights earlier."""
-        for pipeline in self._exact.ranked()[:RULES]:
+        for pipeline in self.op_by_op.ranked()[:RULES]:
             if any(len(stage.devices) > 1 for stage in pipeline.stages):
                 self.simulated(replace(pipeline, rule=PROGRAM))
 
@@ -270,3 +271,12 @@ class PipelinePlanning:
         except InputError:  # what is checked op by op alone
             self._evaluator.refuse(pipeline)
             return None
+
+    def _simulated_if_near(self, pipeline: LayerPipeline) -> Contestant | None:
+        """The same, but None for divided stages of many ops that take far longer than the best at their grain."""
+        entry = self._contest.entries.get(OWN)
+        if pipeline.is_divided and entry is not None and len(self._problem.graph) > FEW_OPS:
+            best, own = map(self._evaluator.merit, (self._pipelines[entry.plan], pipeline))
+            if not best.lacking and best.value * FAR < own.value < INVALID.value:
+                return None
+        return self.simulated(pipeline)

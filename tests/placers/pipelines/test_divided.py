@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,10 +15,15 @@ from envs.simulation.simulator import simulate
 from graphs.files.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from placers.pipelines import planning
+from placers.pipelines.budget import spending
+from placers.pipelines.contest import Contest
 from placers.pipelines.divided import DividedPipelines
+from placers.pipelines.merit import INVALID
 from placers.pipelines.moves import PipelineMoves, change
 from placers.pipelines.notes import description
 from placers.pipelines.pipeline_formula import PipelineFormula
+from placers.pipelines.planning import PipelinePlanning
 from placers.pipelines.proposals import Proposer
 from placers.planner import Planner
 from tests.envs.expansion.divided_graphs import mlp
@@ -67,6 +73,24 @@ def test_large_weights_and_few_samples_are_faster_divided() -> None:
     steps = [simulate(problem, each.plan).step_seconds for each in (without, found)]
     assert steps[1] < 0.7 * steps[0]
     assert not without.plan.split
+
+
+def test_what_is_far_behind_at_the_grain_of_stages_is_not_simulated_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many micro-batches of what is latency alone take as many times as long: only the grain of stages is simulated."""
+    monkeypatch.setattr(planning, "FEW_OPS", 0)
+    problem = on(mlp([512] * 4, 16).graph)
+    with spending(99, "planning") as spent:
+        contest = Contest(problem, spent)
+        known = PipelinePlanning(problem, contest, spent, 0, layers=16, micro_batches=0, split=True)
+        best = LayerPipeline((LayerStage(0, len(known.layers), (0, 1, 2, 3), 4),), 1)
+        near, far = replace(best, order="gpipe"), replace(best, micro_batches=16)
+        assert known.simulated(best) is not None
+        with mock.patch.object(Contest, "offer", autospec=True, side_effect=Contest.offer) as offered:
+            assert known.op_by_op.merit(near) < INVALID
+            assert known.op_by_op.merit(far) == INVALID
+        assert [call.args[2].schedule.micro_batches for call in offered.call_args_list] == [1]
+    grain = known.proposer.grain
+    assert grain.outcome(far).step_seconds > planning.FAR * grain.outcome(best).step_seconds
 
 
 def test_proposals_divide_servers_into_equal_stages() -> None:
