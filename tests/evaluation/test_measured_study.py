@@ -359,6 +359,7 @@ def test_a_study_predicts_what_it_can_and_resumes_row_by_row(tmp_path: Path, mon
     assert "| no such model: unet | 1 |" in text
     assert "| refused: parallel: ... has 2 blocks, of which 3 stages cannot have equally many | 1 |" in text
     assert "as by default; slow:" in text
+    assert (tmp_path / "out" / "measured.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out" / "step_errors.toml").read_text() == "", "neither variant has measured shares"
     kept = Predictions(tmp_path / "out" / "predictions.jsonl")
     found = {(each.id, way.name): kept.of(each, way) for each, way in asked_of(tmp_path, two)}

@@ -177,7 +177,7 @@ def test_extensions_run_as_the_page_says(
         shutil.copy(ROOT / "examples" / each, reader)
     run_all(page, monkeypatch, capsys)
     own = [name for name in files if name.startswith("my_")]
-    assert len(own) == 5
+    assert len(own) == 6
     assert all(f"{name}:build" in page.read_text() for name in own)
     [environment] = [block for block in blocks(page, "python") if "gymnasium" in block]
     names: dict[str, Any] = {}
@@ -202,6 +202,7 @@ def test_environments_run_as_the_page_says(capsys: pytest.CaptureFixture[str]) -
     assert re.match(r"[\d.]+ ms a step, \[", capsys.readouterr().out)
     assert names["ended"]
     assert names["many"].num_envs == 8
+    assert names["losses"][-1] < 0.5 * names["losses"][0]
     assert set(names["table"].placer) == {"metis", "heft", "single_device"}
     for each in environments():
         assert f"| `{each}` |" in page.read_text()

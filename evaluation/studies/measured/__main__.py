@@ -37,6 +37,7 @@ from evaluation.studies.measured.predictions import (
 )
 from evaluation.studies.measured.questions import why_not
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
+from evaluation.studies.measured.scatter import HEIGHT, paint
 from evaluation.studies.measured.variants import VARIANTS, Variant
 from evaluation.studies.study import Study, run
 from graphs.foundation.engine import Killed
@@ -79,7 +80,7 @@ class Measured(Study):
                     break
 
     def save(self, folder: Path) -> Path:
-        """Write `measured.md` and, for `evaluation/records`, `step_errors.toml`."""
+        """Write `measured.md` with its scatter and, for `evaluation/records`, `step_errors.toml`."""
         if self.data is None or not self._kept.file.exists():
             raise InputError(f"{self.folder}: no row is predicted yet; name the folder of measured rows, --data FOLDER")
         rows, kept = read(self.data / "steps.csv", Row), self._kept
@@ -87,9 +88,11 @@ class Measured(Study):
         reduced: dict[tuple[tuple[str, ...], ...], list[str]] = {}  # by table, the variants that have it
         for each in VARIANTS:
             reduced.setdefault(all_reduce_table(self._reduced(kept, each), SIZES), []).append(each.name)
+        folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILE.name, written(step_errors_of(found)))
+        plots = {"measured.png": (partial(paint, found=found[-1]), HEIGHT)}
         return save_document(
-            "measured", "measured.md", folder, {}, command=self.command(data="FOLDER"), blocks=self.blocks,
+            "measured", "measured.md", folder, plots, command=self.command(data="FOLDER"), blocks=self.blocks,
             found=found, reduced=reduced, asked=Asked(rows, self._done(VARIANTS[-1])), fitted=FITTED,
             mebibytes=[f"{size / 2**20:.0f} MiB" for size in SIZES], fewest=FEWEST_PLANS,
         )  # fmt: skip
