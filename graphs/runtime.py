@@ -70,6 +70,11 @@ class Runtime:
         return self.order == LONGEST_PATH and not self.streams
 
     @property
+    def is_ideal(self) -> bool:
+        """Whether devices wait for data alone: for no host, and for nothing that a program issued before."""
+        return self.host is None and not self.streams
+
+    @property
     def on_one_device(self) -> Runtime:
         """That of a plan on one device: in a loop nobody needs `parallelize` for it, and nothing waits."""
         return replace(self, defer=False, plain=True) if self.streams else self

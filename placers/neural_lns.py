@@ -81,8 +81,9 @@ class NeuralLns(SearchPlacer):
         levels = levels_of(problem)
         given = starts(levels, budget, seed, self.learned, self.seconds)
         search = RepairSearch(levels, self, seed, budget, given, reorder=REORDER)
-        assert isinstance(self.learned.policy, Repairs)
-        search.repairs = self.learned.policy.repairer(problem, threads=os.cpu_count() or 1)
+        policy = self.learned.policy_for(problem)
+        assert isinstance(policy, Repairs)
+        search.repairs = policy.repairer(problem, threads=os.cpu_count() or 1)
         return search
 
 

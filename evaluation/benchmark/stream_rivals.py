@@ -116,16 +116,17 @@ def _annealing(problem: Problem, *, of_running: bool, budget: int = 0) -> Search
     return AnnealingSearch(levels, Annealing(), 0, ENDLESS, Starts(begins, 0, ()))
 
 
-def _policy() -> SequentialPolicy:
+def _policy(problem: Problem) -> SequentialPolicy:
     placer = placer_of("default")
     assert isinstance(placer, LearnedPlacer)
-    assert isinstance(placer.policy, SequentialPolicy)
-    return placer.policy
+    policy = placer.policy_for(problem)
+    assert isinstance(policy, SequentialPolicy)
+    return policy
 
 
 def _passed_over(problem: Problem) -> Ints:
     """(units,) what the policy makes of what keeps all that can stay."""
-    policy = _policy()
+    policy = _policy(problem)
     placement = kept(evaluator_in(problem))
     passed = policy.passes_over(policy.stack([policy.view(problem)]), placement[None])
     return _renamed(problem, problem.made_allowed(passed[0]))
@@ -138,5 +139,5 @@ def _from_policy(problem: Problem) -> Search:
 
 def _repairs(problem: Problem) -> Search:
     search = RepairSearch((problem,), NeuralLns(), 0, ENDLESS, Starts(running_starts(problem), 0, ()), reorder=0.0)
-    search.repairs = _policy().repairer(problem, threads=1)
+    search.repairs = _policy(problem).repairer(problem, threads=1)
     return search

@@ -59,20 +59,22 @@ def problems_sha256(digits: Iterable[str]) -> str:
 
 
 def policy_sha256(placer: Placer) -> str:
-    """The hash of the file of the policy that a placer asks, itself or in its search; "" if there is none."""
+    """The hash of the file of the policy that a placer asks, itself or in its search; "" if there is none.
+
+    Of several policies it is that of their files one after another.
+    """
     start: Any = getattr(placer, "start", placer)  # of one that is fine-tuned
     inner = getattr(start, "policy", None)
-    folder = policy_folder(inner if isinstance(inner, str) and inner else start.name)
-    file = folder / WEIGHTS if folder else None
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file and file.is_file() else ""
+    folders = policy_folders(inner if isinstance(inner, str) and inner else start.name)
+    files = [file for folder in folders if (file := folder / WEIGHTS).is_file()]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if files else ""
 
 
-def policy_folder(spec: str) -> Path | None:
-    """The folder that the spec of a learned placer names, or that is given in its place."""
-    name = spec.partition(":")[0]
-    if name == "default":
-        return default.RELEASED
+def policy_folders(spec: str) -> tuple[Path, ...]:
+    """The folders that the spec of a learned placer names, or that is given in their place."""
+    if spec.partition(":")[0] == "default":
+        return default.RELEASED, default.OF_PROGRAMS
     if by_name.own(spec):
-        return None
+        return ()
     named = CHECKPOINT.search(spec)
-    return Path(named[1]) if named else None if ":" in spec else Path(spec)
+    return (Path(named[1]),) if named else () if ":" in spec else (Path(spec),)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from evaluation.commands.load_placer import load_placer
 from evaluation.comparing.compare import compare
 from evaluation.records.journal import records
+from evaluation.records.provenance import policy_folders
 from evaluation.records.record import Failure
 from evaluation.studies.problems import Problems
 from graphs.foundation.documents import read_file
@@ -44,17 +45,18 @@ def compared(
     return list(comparison.failures)
 
 
-def check_policies(out: Path, folders: Mapping[str, Path]) -> None:
-    """Make a study's folder; in all its journals, a policy's name is of the same weights. `folders` have them.
+def check_policies(out: Path, specs: Iterable[str]) -> None:
+    """Make a study's folder; in all its journals, a policy's spec is of the same weights.
 
-    Raises InputError if a name was that of another policy before, or a folder has no policy.
+    Raises InputError if a spec was that of another policy before, or a folder has no policy.
     """
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "policy.sha256"  # as sha256sum writes it: digits, two spaces, and a name
     lines = kept.read_text().splitlines() if kept.exists() else []
     known = {name or "default": digest for digest, _, name in (line.partition("  ") for line in lines)}
-    for name, folder in folders.items():
-        digest = hashlib.sha256(read_file(folder / WEIGHTS, "name the folder of a run")).hexdigest()
-        if known.setdefault(name, digest) != digest:
-            raise InputError(f"{out} is of another policy than {folder}; choose another --out")
+    for spec in specs:
+        files = (read_file(folder / WEIGHTS, "name the folder of a run") for folder in policy_folders(spec))
+        digest = hashlib.sha256(b"".join(files)).hexdigest()
+        if known.setdefault(spec, digest) != digest:
+            raise InputError(f"{out} is of another policy than {spec}; choose another --out")
     write_whole(kept, "".join(f"{digest}  {name}\n" for name, digest in known.items()))

@@ -42,6 +42,7 @@ class PolicyPlacer(ABC, Generic[P]):
     samples: int = 0  # plans to choose from, the greedy one among them; 0: as many as the budget allows
     untrained: Callable[[Problem], P] | None = None  # without a policy: what makes one for a problem
     seconds: float = math.inf  # a limit of processor seconds; the samples are as many as fit
+    of_programs: P | None = None  # in place of `policy`, for plans that the ideal machine does not run
 
     @classmethod
     def of(
@@ -94,6 +95,8 @@ class PolicyPlacer(ABC, Generic[P]):
 
     def policy_for(self, problem: Problem) -> P:
         """The policy that places a problem."""
+        if self.of_programs is not None and not problem.runtime.is_ideal:
+            return self.of_programs
         if self.policy is not None:
             return self.policy
         assert self.untrained is not None

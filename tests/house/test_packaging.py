@@ -16,7 +16,11 @@ DATA = [
     for path in (ROOT / folder).rglob("*")
     if path.suffix in {".toml", ".j2", ".js", ".css"} and not path.is_relative_to(STUDIES)
 ]
-RELEASED = [f"placers/released/{name}" for name in ("policy.safetensors", "meta.json", "config.toml", "card.md")]
+RELEASED = [
+    f"placers/{folder}/{name}"
+    for folder in ("released", "released_world")
+    for name in ("policy.safetensors", "meta.json", "config.toml", "card.md")
+]
 
 
 def is_left_out(file: str) -> bool:
@@ -42,6 +46,7 @@ def test_what_is_needed_is_packed(file: str) -> None:
 @pytest.mark.parametrize("file", ["tensorboard/events.out.tfevents.1", "metrics.jsonl", "trainer.safetensors"])
 def test_what_only_training_needs_is_not(file: str) -> None:
     assert is_left_out(f"placers/released/{file}")
+    assert is_left_out(f"placers/released_world/{file}")
     assert not is_left_out(f"placers/{file}"), "elsewhere it may mean something else"
 
 

@@ -3,9 +3,11 @@
 import pickle
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
@@ -15,6 +17,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from graphs.runtime import runtime_of
 from placers import default
 from placers.annealing import Annealing
 from placers.learned.lookup import placer_of
@@ -42,6 +45,20 @@ def test_it_is_the_policy_in_its_folder_under_its_own_name(released: Path) -> No
     assert load_placer("default:samples=1").place(PROBLEM, budget=9).simulations == 1  # whether it fits
 
 
+@pytest.mark.parametrize("spec", ["ideal", "fifo", "parallelize:host=none", "run"])
+def test_how_plans_are_run_says_which_policy_places(
+    spec: str, released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_programs = stand_in(tmp_path / "programs", seed=4)
+    monkeypatch.setattr(default, "OF_PROGRAMS", of_programs)
+    chosen: Any = placer_of(released if spec in ("ideal", "fifo") else of_programs)
+    expected = chosen.policy.state_dict()
+    starts: list[Any] = [load_placer("default"), load_placer("default:samples=2"), load_placer("default+finetuned")]
+    for each in (getattr(placer, "start", placer) for placer in starts):
+        found = each.policy_for(replace(PROBLEM, runtime=runtime_of(spec))).state_dict()
+        assert all(torch.equal(found[name], weights) for name, weights in expected.items())
+
+
 def test_it_is_listed_but_is_none_of_the_classical_placers() -> None:
     from evaluation.commands.load_placer import classical_placers
 
@@ -50,10 +67,11 @@ def test_it_is_listed_but_is_none_of_the_classical_placers() -> None:
 
 
 def test_without_its_folder_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(default, "RELEASED", tmp_path / "none")
-    for spec in ("default", "default+finetuned", "annealing:policy=default"):
-        with pytest.raises(InputError, match=r"is missing from .*none; `placelab train released --out .*none` makes"):
-            load_placer(spec)
+    for folder, recipe in (("OF_PROGRAMS", "world"), ("RELEASED", "released")):
+        monkeypatch.setattr(default, folder, tmp_path / "none")
+        for spec in ("default", "default+finetuned", "annealing:policy=default"):
+            with pytest.raises(InputError, match=rf"missing from .*none; `placelab train {recipe} --out .*none` makes"):
+                load_placer(spec)
 
 
 def test_a_name_is_the_placer_even_where_a_folder_is_called_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
-"""The policy that comes with placelab is the one that its recipe makes, and it serves graphs that it never saw."""
+"""The policies that come with placelab are those that their recipes make, and serve graphs that they never saw."""
 
+from pathlib import Path
 from statistics import geometric_mean
+
+import pytest
 
 from envs.simulation.simulator import simulate
 from evaluation.records.provenance import policy_sha256
@@ -11,26 +14,34 @@ from graphs.foundation import by_name
 from graphs.problem import Problem
 from graphs.runtime import IDEAL
 from placers import default
+from placers.learned.lookup import placer_of
 from placers.learned.policy_meta import load_meta
 from training.recipe import load_recipe
 
+BOTH = pytest.mark.parametrize(
+    ("folder", "name"), [(default.RELEASED, "released"), (default.OF_PROGRAMS, "world")], ids=["released", "world"]
+)
 
-def test_its_recipe_is_the_one_among_the_recipes_and_no_log_comes_along() -> None:
-    recipe = load_recipe(str(default.RELEASED / "config.toml"))
-    assert recipe == load_recipe("released")
+
+@BOTH
+def test_its_recipe_is_the_one_among_the_recipes_and_no_log_comes_along(folder: Path, name: str) -> None:
+    recipe = load_recipe(str(folder / "config.toml"))
+    assert recipe == load_recipe(name)
     assert set(recipe.problems.families) == set(by_name.built_in("graphs.families")) - set(KEPT_ASIDE)
-    meta = load_meta(default.RELEASED)
+    meta = load_meta(folder)
     assert meta.network == recipe.network
     assert meta.updates == recipe.ppo.updates
-    assert (default.RELEASED / "policy.safetensors").stat().st_size < 10e6
-    assert not (default.RELEASED / "metrics.jsonl").exists()
+    assert (folder / "policy.safetensors").stat().st_size < 10e6
+    assert not (folder / "metrics.jsonl").exists()
 
 
-def test_its_card_names_its_training_its_weights_and_where_it_is_weak() -> None:
-    meta, card = load_meta(default.RELEASED), (default.RELEASED / "card.md").read_text()
+@BOTH
+def test_its_card_names_its_training_its_weights_and_where_it_is_weak(folder: Path, name: str) -> None:
+    meta, card = load_meta(folder), (folder / "card.md").read_text()
+    assert f"placelab train {name} " in (folder / "command.txt").read_text()
     assert f"seed {meta.seed}" in card
     assert f"{meta.simulations:,} simulations" in card
-    assert policy_sha256(default.build()) in card, "so that who has the file can tell that it is this one"
+    assert policy_sha256(placer_of(folder)) in card, "so that who has the file can tell that it is this one"
     assert "Licence: Apache-2.0" in card
     assert "## Where it is weak" in card
 

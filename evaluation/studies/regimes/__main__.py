@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.studies.comparisons import check_policies
-from evaluation.studies.regimes.equal_seconds import FEW, ComparedPlacers, do_row, folder_of
+from evaluation.studies.regimes.equal_seconds import FEW, ComparedPlacers, do_row
 from evaluation.studies.regimes.findings import BEST_CHEAP, FORMS, LONGER, found_of
 from evaluation.studies.regimes.rows import GROUPS, KINDS, ROWS, row_problems
 from evaluation.studies.simulated import Simulated
@@ -46,7 +46,7 @@ class Regimes(Simulated):
     def do(self) -> None:
         """The rows, one after another."""
         field = ComparedPlacers.of(self.policy)
-        check_policies(self.folder, {spec: folder_of(spec) for spec in self.policy})
+        check_policies(self.folder, self.policy)
         for name in names_in(self.rows, "row of the study", ROWS):
             problems = row_problems(name, self.problems, **self.timing)
             report(do_row(name, problems, ROWS[name].goals, field, self.folder, self.suffix))

@@ -22,7 +22,6 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.problem import Problem
-from placers import default
 from placers.contract.placer import Placer
 from placers.contract.time_limit import Seconds
 from placers.learned.lookup import placer_of
@@ -82,11 +81,6 @@ class ComparedPlacers:
             if bare in forms:
                 return forms[bare], number
         return bare, 0
-
-
-def folder_of(spec: str) -> Path:
-    """Where the weights of a policy are."""
-    return default.RELEASED if spec == "default" else Path(spec)
 
 
 def journal_of(out: Path, row: str, limit: Limit | None, suffix: str = "") -> Path:

@@ -277,7 +277,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         With placements that are known `before`, (count, units), each is a single pass over one of these.
         """
         temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
-        shares = np.linspace(*self.shape.fills, count)
+        shares = self.shape.shares(count)
         passes = PASSES if before is None else 1
         placements: Ints = self.decode(batch, temperatures, shares, seed, passes=passes, before=before)[-1]
         return placements
