@@ -77,9 +77,10 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 2,000 simulation
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 2000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
-study: setup  ## the released policy, regimes, kinds of plans, published plans: hours; resumes if stopped
+study: setup  ## the released policy, regimes, scaling, kinds of plans, published plans: hours; resumes if stopped
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.regimes --out runs/studies/regimes
+	$(BIN)/python -m evaluation.studies.scaling --out runs/studies/scaling
 	$(BIN)/python -m evaluation.studies.plan_kinds --out runs/studies/plan_kinds
 	$(BIN)/python -m evaluation.studies.published --out runs/studies/published $(PROFILES)
 
