@@ -16,6 +16,7 @@ from typing import ClassVar
 from envs.pipelines.pipeline import LayerPipeline
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
+from envs.running.plan_rules import is_run
 from graphs.foundation import by_name
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
@@ -64,6 +65,8 @@ class Planner(Named):
     """A learned placer whose placement joins the starts of the search for an op placement; empty for none."""
     whole_plans: str = ""
     """A placer whose best proposals begin the search, such as "whole_plans:checkpoint=RUN"; empty for none."""
+    runnable: bool = False
+    """Whether the plan is to be one that processes run, as `placelab run` starts them, though others may be faster."""
     placements: int = 0
     """Simulations of the search for an op placement, in addition to the budget; 0 for a share of the budget."""
     room: float = ROOM
@@ -131,6 +134,7 @@ class _Planning:
     def result(self, *, stopped: bool) -> PlacerResult:
         """The best plan, and how it was found."""
         best, planner = self._contest.best, self._planner
+        runnable = self._runnable() if planner.runnable or (best and not is_run(self._problem, best.plan)) else None
         if stopped:
             done = f"{self._spent.simulations} of {self._spent.budget} simulations"
             self._notes.append(f"planner: stopped by Ctrl-C after {done}.")
@@ -140,9 +144,21 @@ class _Planning:
             return PlacerResult(plan, planner.name, self._seed, self._spent.simulations, notes=tuple(self._notes))
         of_pipelines = [] if self._pipelines is None else self._pipelines.described()
         notes = [*said_of(self._contest, self._problem), *of_pipelines, *self._notes]
+        plan = best.plan
+        if planner.runnable:
+            plan, runnable = runnable or plan, None
+            if not is_run(self._problem, plan):
+                notes.append("planner: none of the plans that fit is one that processes run; this is the best of all.")
         return PlacerResult(
-            best.plan, planner.name, self._seed, self._spent.simulations, tuple(self._contest.curve), tuple(notes)
-        )
+            plan, planner.name, self._seed, self._spent.simulations, tuple(self._contest.curve), tuple(notes),
+            compared={who: each.plan for who, each in self._contest.entries.items()}, runnable=runnable,
+        )  # fmt: skip
+
+    def _runnable(self) -> Plan | None:
+        """The best plan that processes run; None of forward passes, which they do not run."""
+        if not self._problem.graph.is_training:
+            return None
+        return next((plan for plan in self._contest.fitting() if is_run(self._problem, plan)), None)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ class PlacerResult:
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, seconds of the objective) at each better one
     notes: tuple[str, ...] = ()  # sentences for who reads a report, such as what a search had to leave out
     made_for: Conditions | None = None  # what the plan is made for, if that is known
+    compared: Mapping[str, Plan] = field(default_factory=dict)  # by placers' specs, plans that the search compared
+    runnable: Plan | None = None  # the best that it knows and that processes run, if they do not run the plan
 
     @classmethod
     def of_units(

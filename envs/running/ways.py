@@ -12,16 +12,15 @@ from envs.running.model_data import batches
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.op_step import OpStep
 from envs.running.partitioned.partitioned_step import PartitionedStep
-from envs.running.partitioned.tensor_placements import TensorPlacements
-from envs.running.pipelined.pipelined_step import PipelinedStep, check_pipeline, stages_of
-from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated, shares_of_replicas
+from envs.running.pipelined.pipelined_step import PipelinedStep, stages_of
+from envs.running.pipelined.replicated_step import ReplicatedStep, shares_of_replicas
+from envs.running.plan_rules import check_plan, is_replicated, is_sharded
 from envs.running.processes import Process
 from envs.running.running_step import RunningStep
-from envs.running.sharded.sharded_step import ShardedStep, check_module, check_sharded, is_sharded
+from envs.running.sharded.sharded_step import ShardedStep, check_module
 from envs.running.training_job import Training
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import example_of, with_data
-from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
 from graphs.runtime import process_runtime
@@ -30,18 +29,7 @@ from graphs.runtime import process_runtime
 def check_can_run(problem: Problem, plan: Plan) -> None:
     """Raise InputError for a plan that cannot be run, and for a version of PyTorch that lacks what is needed."""
     check_names(RUN)
-    plan.check(problem)
-    if not problem.graph.is_training:
-        raise InputError(
-            f"{problem.graph.name!r} is a forward pass, and what is run is a training step; plan it without "
-            "--no-training, or write the plan for another program with `placelab export`"
-        )
-    if plan.split:
-        TensorPlacements(problem, plan)
-    elif is_sharded(problem, plan):
-        check_sharded(problem, plan)
-    elif not plan.is_placement:
-        check_pipeline(problem, plan)
+    check_plan(problem, plan)
 
 
 def by_processes(problem: Problem) -> Problem:

@@ -133,7 +133,7 @@ class LoopOptions(TypedDict, total=False):
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
 CacheAction: TypeAlias = Literal["show", "clear"]
-PlanChoice: TypeAlias = Literal["placement", "all"]  # what a plan may be, where no placer is named
+PlanChoice: TypeAlias = Literal["placement", "all", "run"]  # what a plan may be, where no placer is named
 ExportFormat: TypeAlias = Literal[
     "device_map", "vllm", "llama_cpp", "torchtitan", "megatron", "deepspeed", "fsdp", "schedule_csv", "chakra"
 ]  # fmt: skip
@@ -141,7 +141,8 @@ ExportFormat: TypeAlias = Literal[
 AUTO: Literal["auto"] = "auto"
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
 # Unless one is named. What is planned is behind no placement that is found in as many simulations.
-PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner:placements={budget}"}
+PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner:placements={budget}",
+                           "run": "planner:placements={budget},runnable=true"}  # fmt: skip
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
          "micro_batches": 1, "freeze": 0, "processes": 1, "threads": 1, "samples": 1, "steps": 1,

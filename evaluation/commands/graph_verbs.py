@@ -210,8 +210,8 @@ def place(
         cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
             that the graph's file lists, if it does, or `p100:devices=2`.
         placer: a placer's spec, such as `metis` (`placelab list placers`), a trained one's folder, or `file.py:build`.
-        plans: without a placer, what a plan may be: `all`, whatever kind is fastest, by the placer `planner`; or
-            `placement`, a device for each op, as `parallelize` runs it, by a search from the trained policy's.
+        plans: without a placer, the fastest of `all` kinds, by the placer `planner`; of those that `placelab run` runs,
+            `run`; or a `placement`, a device for each op, for `parallelize`, searched from the trained policy's.
         budget: how many plans the placer may simulate, 0 for a policy's own; the planner as many placements, too.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, `modules` those
             of each module together, as exports need. 256 unless given, and none for a workload on its own devices.

@@ -134,7 +134,7 @@ class SimulatedPlan(Shown):
         if not isinstance(graph, str | Path) or not isinstance(cluster, str | Path):
             return self
         fits = self.timeline.fits
-        lines = commands_to_run(self.problem, self.plan, str(graph), str(cluster), path, batch, fits=fits)
+        lines = commands_to_run(self.problem, self.result, str(graph), str(cluster), path, batch, fits=fits)
         return replace(self, to_run=lines)
 
     def against(self, other: SimulatedPlan, name: str) -> SimulatedPlan:
@@ -245,7 +245,7 @@ class SimulatedPlan(Shown):
         said += self.record.notes
         table = plan_table(
             self.timeline, self.record.lower_bound_seconds, self.program_seconds,
-            objective=self._objective_sentences(),
+            objective=self._objective_sentences(), found=self.result,
         )  # fmt: skip
         lines = ["To run it:", *(f"  {line}" for line in self.to_run)] if self.to_run else []
         return Group(table, *map(Text, said), *(Text(line, no_wrap=True, overflow="ignore") for line in lines))

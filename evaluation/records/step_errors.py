@@ -26,7 +26,11 @@ class StepError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     largest: float
 
 
-StepErrors = dict[str, dict[str, StepError]]  # by cost model, then by GPU of the catalogue
+class StepErrors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the file holds, by cost model."""
+
+    measured: dict[str, dict[str, StepError]] = {}  # by GPU of the catalogue
+    by_another: dict[str, StepError] = {}  # of GPUs as if they were not measured, and others stood for them
 
 
 @cache
@@ -42,17 +46,32 @@ def written(errors: StepErrors) -> str:
 
 def timing_remarks(problem: Problem) -> list[str]:
     """Sentences: the host, which GPUs stand for devices that were not measured, how far off steps were on others."""
-    known = {gpu: each for gpu, each in step_errors().get(timing(problem), {}).items() if each.steps >= FEWEST}
+    errors, model = step_errors(), timing(problem)
+    known = {gpu: each for gpu, each in errors.measured.get(model, {}).items() if each.steps >= FEWEST}
     found = dict[str, StepError]()
     for device in problem.cluster.devices:
         gpu = nearest_gpu(device, {name: name for name in known})
         if gpu and is_measured(device, gpu):
             found[gpu] = known[gpu]
     stands = stand_in_remark(problem)
-    said = [issuing(problem), f"GPUs: {stands}." if stands else "", *map(_sentence, found, found.values())]
-    return list(filter(None, said))
+    return list(filter(None, [
+        issuing(problem), *map(_sentence, found, found.values()),
+        f"GPUs: {stands}. {_of_stand_ins(errors.by_another.get(model))}" if stands else "",
+    ]))  # fmt: skip
 
 
 def _sentence(gpu: str, error: StepError) -> str:
-    off = f"\u00b1{100 * error.median:.0f}% in the median, {100 * error.largest:.0f}% at most"
-    return f"Error to expect of steps on one {gpu}: {off}, by {error.steps} that were measured."
+    return f"Error to expect of steps on one {gpu}: {_off(error)}, by {error.steps} that were measured."
+
+
+def _of_stand_ins(error: StepError | None) -> str:
+    if error is None or error.steps < FEWEST:
+        return "The error to expect of their steps is not known."
+    return (
+        f"Error to expect of their steps: {_off(error)}, by {error.steps} on GPUs that were measured and timed by "
+        "another's shares; of architectures that are further away it is not known."
+    )
+
+
+def _off(error: StepError) -> str:
+    return f"\u00b1{100 * error.median:.0f}% in the median, {100 * error.largest:.0f}% at most"

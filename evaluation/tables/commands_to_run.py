@@ -4,20 +4,28 @@ import shlex
 from pathlib import Path
 
 from envs.expansion.layout import Layout
+from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
+from envs.running.plan_rules import is_run
+from envs.simulation.simulator import simulate
+from evaluation.records.formatting import seconds
 from graphs.formats.graph_files import is_graph_file
 from graphs.problem import Problem
 
+CHECK = "--check  # some steps in a process per device, compared with one"
+
 
 def commands_to_run(
-    problem: Problem, plan: Plan, graph: str, cluster: str, path: Path | str | None, batch: int | None = None, *,
-    fits: bool = True,
+    problem: Problem, found: PlacerResult, graph: str, cluster: str, path: Path | str | None, batch: int | None = None,
+    *, fits: bool = True,
 ) -> tuple[str, ...]:  # fmt: skip
     """What to type for a plan of a graph and a cluster, each as `place` was given it, and written to a path.
 
     `batch` is the number of samples that was given, if one was. Without a path the first line says which flag writes
-    one. A plan that leaves all on one device needs nothing, and one that does not fit is not to be run.
+    one. A plan that leaves all on one device needs nothing, and one that does not fit is not to be run. Of a plan that
+    no processes run the last lines are those of the best one that they run, if the search that `found` it knows one.
     """
+    plan = found.plan
     if not fits:
         return ()
     if len(plan.used) == 1 and plan.is_placement:
@@ -37,40 +45,51 @@ def commands_to_run(
         where = f'graph="{graph}"' + (f', cluster="{cluster}"' if cluster else "")
         where += "" if batch is None else f", batch={batch}"
         lines.append(f'model = placelab.parallelize(model, "{file}", devices={devices}, {where})  # in your own loop')
-    if not problem.graph.captured_in and _is_run(problem, plan):
-        lines.append(f"placelab run {given} --check  # some steps in a process per device, compared with one")
-    if (to := _format(problem, plan)) is not None:
-        rounded = "  # rounded to whole modules, where that can be" if to == "torchtitan" else ""
-        lines.append(f"placelab export {given} --to {to}{rounded}")
+    if not problem.graph.captured_in and is_run(problem, plan):
+        lines.append(f"placelab run {given} {CHECK}")
+    if (copies := _copies(problem, plan)) > 1:
+        lines.append(f"# each device has the whole model: start it {copies} times, each for its part of a batch")
+    for to, remark in _formats(problem, plan).items():
+        lines.append(f"placelab export {given} --to {to}{f'  # {remark}' if remark else ''}")
+    if found.runnable is not None and not problem.graph.captured_in:
+        other = f"{file.removesuffix('.plan.json')}.run.plan.json"
+        step = seconds(simulate(problem, found.runnable).step_seconds)
+        lines.append("# no processes run this plan yet; of those that were compared and that they run the best takes")
+        lines.append(f"# {step} a step: this command with --plans run --out {shlex.quote(other)} writes it")
+        lines.append(f"placelab run {shlex.quote(graph)} {shlex.quote(other)}{on} {CHECK}")
     return tuple(lines)
 
 
-def _is_run(problem: Problem, plan: Plan) -> bool:
-    """Whether processes run it. What they refuse, and why, is said by `envs.running.ways`, which imports PyTorch."""
-    schedule, stages = plan.schedule, Layout(problem, plan).stage_devices
-    if not problem.graph.is_training or schedule.update == "micro_batch":
-        return False
-    if str(schedule.order).startswith("zb_") and problem.graph.frozen.any():
-        return False  # a stage may have no gradients of weights to run apart
-    if plan.split and plan.has_shares:
-        return False
-    if len(stages) == 1:
-        again = "block" if schedule.zero and len(stages[0]) > 1 else "late"
-    elif plan.split or schedule.offload or schedule.zero > 1 or schedule.shares or len(set(map(len, stages))) > 1:
-        return False
-    else:
-        again = "late"
-    return not schedule.recompute or schedule.recompute_at == again
+def _copies(problem: Problem, plan: Plan) -> int:
+    """On how many devices a forward pass runs whole, with equal parts of the batch; 0 for other plans."""
+    stages = Layout(problem, plan).stage_devices
+    if problem.graph.is_training or plan.split or plan.has_shares or len(stages) > 1:
+        return 0
+    return len(stages[0])
 
 
-def _format(problem: Problem, plan: Plan) -> str | None:
-    """What most would give the plan to; which plans it takes is the table of docs/running.md."""
+def _formats(problem: Problem, plan: Plan) -> dict[str, str]:
+    """What most would give the plan to, with a remark; which plans each takes is the table of docs/running.md."""
     schedule = plan.schedule
-    if plan.is_placement:
-        return None if problem.graph.is_training else "device_map"
+    if plan.is_placement and problem.graph.is_training:
+        return {}
+    simulators = {"chakra --out trace": "for simulators of networks"}
     if not problem.graph.is_training:
-        of_one = all(len(of_op) == 1 for of_op in plan.devices)
-        return "device_map" if of_one and schedule.micro_batches == 1 else "chakra --out trace"
+        return _for_inference(problem, plan) or simulators
     if plan.has_shares:
-        return "chakra --out trace"
-    return "fsdp" if schedule.zero and not schedule.stages and not plan.split else "torchtitan"
+        return simulators
+    if schedule.zero and not schedule.stages and not plan.split:
+        return {"fsdp": ""}
+    return {"torchtitan": "rounded to whole modules, where that can be"}
+
+
+def _for_inference(problem: Problem, plan: Plan) -> dict[str, str]:
+    """Programs for inference, which take one device for each op. Those of layers ask for equal ones, in a row."""
+    layers = "of models whose layers are equal and in a row"
+    if plan.split or any(len(of_op) > 1 for of_op in plan.devices):
+        return {}
+    stages = Layout(problem, plan).stage_devices
+    no_cpu = all(problem.cluster.devices[device].kind != "cpu" for device in plan.used)
+    found = {"device_map": "for accelerate, which runs one batch at a time"} if plan.schedule.micro_batches == 1 else {}
+    found |= {"vllm": layers} if no_cpu and (plan.is_placement or len(set(stages)) == len(stages)) else {}
+    return found | ({"llama_cpp": layers} if plan.is_placement else {})

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from envs.plans.placer_result import PlacerResult
+from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import numbers, ratio, seconds, table
@@ -33,12 +35,18 @@ class OtherPlans:
     others: dict[str, Timeline]  # data parallelism and FSDP, where they can be had
 
     @classmethod
-    def of(cls, timeline: Timeline) -> "OtherPlans | None":
-        """Those next to a simulated plan; None if it is not of a training step on several devices."""
+    def of(cls, timeline: Timeline, found: PlacerResult | None = None) -> "OtherPlans | None":
+        """Those next to a simulated plan; None if it is not of a training step on several devices.
+
+        Of a search that `found` the plan and compared such plans itself, they are those that it compared.
+        """
         problem = timeline.problem if timeline.expansion is None else timeline.expansion.given
         if len(problem.cluster) < 2 or not problem.graph.is_training:
             return None
-        return cls(problem, timeline.step_seconds, timeline.fits, fastest_alone(problem), dict(_others(problem)))
+        others = dict(_others(problem, found or PlacerResult(Plan(()))))
+        if found is not None and found.runnable is not None:
+            others["the best that `placelab run` runs"] = simulate(problem, found.runnable)
+        return cls(problem, timeline.step_seconds, timeline.fits, fastest_alone(problem), others)
 
     def headline(self) -> str:
         """The answer in a sentence: what the plan gains, or that nothing does."""
@@ -71,17 +79,26 @@ class OtherPlans:
         return self.alone.seconds / taken if self.alone is not None and taken > 0 else float("nan")
 
 
-def _others(problem: Problem) -> Iterator[tuple[str, Timeline]]:
+def _others(problem: Problem, found: PlacerResult) -> Iterator[tuple[str, Timeline]]:
     if not problem.graph.samples or len(problem.graph) * len(problem.cluster) > MOST_COPIES:
         return
     several = len(accelerators(problem.cluster)) > 1
     kinds: dict[str, Placer] = {"data parallelism": DataParallel(), "FSDP": Fsdp()} if several else {}
     for name, placer in kinds.items():
-        try:
-            plan = placer.place(problem, budget=TRIED).plan
-            if len(plan.used) == 1:
-                alone = problem.cluster.devices[min(plan.used)].name
-                name = f"{alone} alone, {plan.schedule.micro_batches} micro-batches"
-            yield name, simulate(problem, plan)
-        except InputError:  # it has no such plan: of op placements alone, of a batch that does not divide
+        plan = _of_kind(placer, problem, found)
+        if plan is None:
             continue
+        if len(plan.used) == 1:
+            alone = problem.cluster.devices[min(plan.used)].name
+            name = f"{alone} alone, {plan.schedule.micro_batches} micro-batches"
+        yield name, simulate(problem, plan)
+
+
+def _of_kind(placer: Placer, problem: Problem, found: PlacerResult) -> Plan | None:
+    """The plan that was compared, if any were, or else the placer's; None if it has none, or is the one that found."""
+    if found.compared or found.placer == placer.name:
+        return found.compared.get(placer.name)
+    try:
+        return placer.place(problem, budget=TRIED).plan
+    except InputError:  # it has no such plan: of op placements alone, of a batch that does not divide
+        return None

@@ -11,6 +11,7 @@ from envs.costs.costs import timing
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
 from envs.orders import GIVEN
+from envs.plans.placer_result import PlacerResult
 from envs.plans.schedule import AS_READY
 from envs.simulation.robustness import Robustness
 from envs.timelines.timeline import Timeline
@@ -33,13 +34,15 @@ MOST_DEVICES = 8  # that a summary names
 
 
 def plan_table(
-    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, objective: Sequence[str] = ()
-) -> RenderableType:
+    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, objective: Sequence[str] = (),
+    found: PlacerResult | None = None,
+) -> RenderableType:  # fmt: skip
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
     And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
     Of a plan that has a split also by what that divides ops. First is a sentence on what it gains over one device, and
-    next to last what an engineer would take instead. Sentences begin with the `objective`, if that is not the step.
+    next to last what an engineer would take instead: of a search that `found` the plan, as it compared that. Sentences
+    begin with the `objective`, if that is not the step.
     """
     problem, summary = timeline.problem, StepSummary.of(timeline)
     heads = numbers("used / limit", state(problem), "activations at peak")
@@ -53,8 +56,9 @@ def plan_table(
     expansion, spent = timeline.expansion, _spent_table(*time_rows(summary.time))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
     said[1:1] = loop_sentences(timeline)
-    beside = OtherPlans.of(timeline)
-    first = summary.over_alone if beside is None else beside.headline()
+    beside = OtherPlans.of(timeline, found)
+    taken = f"One step takes {seconds(timeline.step_seconds)}."
+    first = f"{taken} {summary.over_alone}" if beside is None else beside.headline()
     rivals = [] if beside is None else [beside.table()]
     return Group(
         Text(first, style="bold"), devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *rivals,
@@ -105,12 +109,12 @@ def _largest_tables(summary: StepSummary) -> list[RenderableType]:
 
 
 def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> list[str]:
-    """Step time, its ratio to the lower bound, its order, the busiest link and, if it does not fit, where."""
+    """The lower bound and the step's ratio to it, its order, the busiest link and, if it does not fit, where."""
     over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
     busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
     return [
-        f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times {seconds(lower_bound_seconds)}, a "
-        f"lower bound for {kind_of(timeline)}.",
+        f"A lower bound for {kind_of(timeline)} is {seconds(lower_bound_seconds)}, and the step {ratio(over_bound)} "
+        "times as long.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         *([] if timeline.expansion is None else unknown_batch(timeline.expansion)),
         f"Runtime: {timeline.problem.runtime.name}.",

@@ -249,7 +249,7 @@ class NamedModel(_Model):
 
 @dataclass(frozen=True, eq=False)
 class GivenModule(_Model):
-    """A module and its example inputs."""
+    """A module and its example inputs: its graph is called `Class:58.2M`, by its class and number of parameters."""
 
     given: tuple[Any, ...]
     precision: str = AS_IT_IS
@@ -268,7 +268,8 @@ class GivenModule(_Model):
     def _example(self) -> Example:
         from graphs.capture.examples import given_example  # with torch
 
-        return given_example(self.given, self.name, name=self.name)
+        example = given_example(self.given, self.name, name=self.name)
+        return replace(example, name=f"{self.name}{_size(example.module)}")
 
     def module(self) -> nn.Module:
         """The module itself, whose inputs are not looked at."""
@@ -283,6 +284,17 @@ class GivenModule(_Model):
         """Captured each time."""
         graph = self._capture(training)
         return _of_two_batches(graph, partial(self._capture, training))() if with_law else graph
+
+
+def _size(module: nn.Module) -> str:
+    """How many parameters a module has, which tells models of one class apart: ":58.2M", or "" for none."""
+    from torch.nn.parameter import is_lazy  # with torch
+
+    count = sum(each.numel() for each in module.parameters() if not is_lazy(each))
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= 0.9995 * size:
+            return f":{count / size:.3g}{unit}"
+    return f":{count}" if count else ""
 
 
 def _of_two_batches(graph: OpGraph, again: Callable[[int], OpGraph]) -> Callable[[], OpGraph]:

@@ -21,6 +21,8 @@ else:
 
 EVERY = 15.0  # seconds between lines
 LINE = "{desc}: {n_fmt} of {total_fmt} {unit}s after {elapsed}, {remaining} left{postfix}"
+UNEVEN = "{desc}: {n_fmt} of {total_fmt} {unit}s after {elapsed}{postfix}"
+UNEVEN_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 
 
 def progress(of: Collection[T], what: str, *, unit: str, leave: bool = True) -> Iterator[T]:
@@ -32,9 +34,12 @@ def progress(of: Collection[T], what: str, *, unit: str, leave: bool = True) -> 
 
 
 def progress_bar(
-    what: str, *, total: int, unit: str, initial: int = 0, leave: bool = True, hidden: bool = False
-) -> Bar:
+    what: str, *, total: int, unit: str, initial: int = 0, leave: bool = True, hidden: bool = False,
+    uneven: bool = False,
+) -> Bar:  # fmt: skip
     """A bar to update; without `leave` it disappears at its end.
+
+    Of `uneven` units, of which some take far longer than others, no time is left to say: an estimate would go up.
 
     Where stderr is no terminal, what takes less than 15 seconds shows nothing; nor does a worker process at all, whose
     parent says how far the whole is, or a process of torchrun's that is not the first.
@@ -48,9 +53,9 @@ def progress_bar(
         "disable": hidden,
     }
     if sys.stderr.isatty():
-        return _Bar(leave=leave, **shown)
+        return _Bar(leave=leave, bar_format=UNEVEN_BAR if uneven else None, **shown)
     often: dict[str, Any] = {"miniters": 1, "mininterval": EVERY, "maxinterval": EVERY, "delay": EVERY}
-    return _Lines(leave=False, bar_format=LINE, **often, **shown)
+    return _Lines(leave=False, bar_format=UNEVEN if uneven else LINE, **often, **shown)
 
 
 def is_quiet() -> bool:

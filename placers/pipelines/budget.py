@@ -47,6 +47,6 @@ def spending(budget: int, what: str) -> Iterator[Spent]:
     """At most `budget` simulations, shown as progress; inside, Ctrl-C asks for the end."""
     with (
         Interrupts() as interrupts,
-        progress_bar(what, total=budget, unit="simulation", leave=False) as bar,
+        progress_bar(what, total=budget, unit="simulation", leave=False, uneven=True) as bar,
     ):
         yield Spent(budget, interrupts, bar)

@@ -1,5 +1,6 @@
 """Contest: plans of all kinds and from all planners, compared in the same engine, op by op."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +85,11 @@ class Contest:
         """The merit of a plan by its step time over that of the best; of any plan, while none fits."""
         best = self.best
         return INVALID if best is None or best.merit.lacking else best.merit._replace(value=factor * best.merit.value)
+
+    def fitting(self) -> Iterator[Plan]:
+        """All plans that were simulated and fit, the best first."""
+        known = ((merit, plan) for plan, (merit, _) in self._known.items() if not merit.lacking)
+        yield from (plan for _, plan in sorted(known, key=lambda each: each[0]))
 
     def others(self, who: str) -> list[Contestant]:
         """The best plans of all planners but one, the best first."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from envs.pipelines.pipeline import LayerPipeline, Span
+from graphs.foundation.errors import listed
 from graphs.foundation.quantities import readable_seconds
 from graphs.problem import STEP_TIME, Problem
 from placers.pipelines.contest import Contest, Contestant
@@ -35,7 +36,7 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
         only = f"{best.who} is the only one of {len(others) + 1} plans that fits"
         yield f"{placer}: {only}: {readable_seconds(best.merit.value)}{of}."
     if others:
-        yield f"{placer}: compared with {', '.join(map(_worth, others))}."
+        yield f"{placer}: compared with {listed([*map(_worth, others)])}."
     by_reason: dict[str, list[str]] = {}
     for who, why in contest.refused.items():
         if who not in contest.entries:

@@ -7,9 +7,14 @@ import pytest
 import torch
 
 import placelab
+from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.running.ways import check_can_run
+from envs.simulation.simulator import simulate
+from evaluation.exports.formats import export_plan
+from evaluation.records.formatting import seconds
 from evaluation.tables.commands_to_run import commands_to_run
+from evaluation.tables.other_plans import OtherPlans
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.runtime import IDEAL
@@ -25,7 +30,7 @@ def test_run_is_offered_for_the_kinds_of_plans_that_it_runs() -> None:
         on = cpu if asked.offload else problem
         plan = asked.place(on).plan
         plan = Plan(plan.devices, plan.order) if kind == "one device per op" else plan
-        lines = commands_to_run(on, plan, "row.py:model", "p100x4", Path("row.plan.json"))
+        lines = commands_to_run(on, PlacerResult(plan), "row.py:model", "p100x4", Path("row.plan.json"))
         try:
             check_can_run(on, plan)
         except InputError:
@@ -71,4 +76,38 @@ def test_a_forward_pass_and_another_batch_are_said_again() -> None:
     graph = "rnnlm:layers=2,steps=2"
     placed = placelab.place(graph, cluster="p100x2", placer="human_expert", training=False, batch=4)
     given = f"{graph} rnnlm.plan.json --cluster p100x2 --batch 4 --no-training"
-    assert placed.to_run[-1] == f"placelab export {given} --to device_map"
+    offered = [line.partition("  #")[0] for line in placed.to_run[1:]]
+    assert offered == [f"placelab export {given} --to {to}" for to in ("device_map", "vllm", "llama_cpp")]
+
+
+def test_programs_for_inference_take_the_plans_that_are_offered_to_them() -> None:
+    words = torch.zeros(8, 6, dtype=torch.long)
+    problem = placelab.place(
+        (Row(), (words,)), cluster="p100x4", placer="single_device", training=False, groups=None
+    ).problem
+    shown = set[str]()
+    for kind in ("one device per op", "replicas", "`tp`", "stages, 1F1B", "stages, `interleaved`"):
+        plan = KINDS[kind].place(problem).plan
+        plan = Plan(plan.devices, plan.order) if kind == "one device per op" else plan
+        lines = commands_to_run(problem, PlacerResult(plan), "row.py:model", "p100x4", Path("row.plan.json"))
+        formats = [line.partition("--to ")[2].split()[0] for line in lines if line.startswith("placelab export")]
+        assert formats, kind
+        for to in formats:
+            if to != "chakra":
+                assert export_plan(problem, plan, Row(), to).text, (kind, to)
+        shown |= {*formats}
+    assert shown == {"device_map", "vllm", "llama_cpp", "chakra"}
+
+
+def test_a_plan_that_nothing_runs_names_the_best_that_is_run() -> None:
+    words = torch.zeros(8, 6, dtype=torch.long)
+    problem = placelab.place((Row(), (words,)), cluster="p100x4", placer="single_device", groups=None).problem
+    best, other = (KINDS[kind].place(problem).plan for kind in ("stages of shards", "stages, 1F1B"))
+    given = "row.py:model", "p100x4", Path("row.plan.json"), 8
+    lines = commands_to_run(problem, PlacerResult(best, runnable=other), *given)
+    assert "this command with --plans run --out row.run.plan.json writes it" in lines[-2]
+    assert seconds(simulate(problem, other).step_seconds) in lines[-2]
+    assert lines[-1].startswith("placelab run row.py:model row.run.plan.json --cluster p100x4 --batch 8 --check")
+    beside = OtherPlans.of(simulate(problem, best), PlacerResult(best, runnable=other))
+    assert beside is not None
+    assert beside.others["the best that `placelab run` runs"].step_seconds == simulate(problem, other).step_seconds

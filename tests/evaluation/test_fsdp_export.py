@@ -137,3 +137,11 @@ def test_lines_are_printed_whole_however_narrow_a_terminal_is() -> None:
     with console.capture() as capture:
         console.print(ExportedPlan("fsdp", text, planned, planned), crop=False)
     assert capture.get().startswith(text)
+
+
+def test_a_model_without_blocks_is_wrapped_whole() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    found = placelab.place((model, (torch.zeros(8, 8),)), cluster="p100x2", placer="fsdp", groups=None)
+    text = export_plan(found.problem, found.plan, model, "fsdp").text
+    assert "in []" not in text
+    assert text.splitlines()[-1].startswith("fully_shard(model, mesh=mesh")

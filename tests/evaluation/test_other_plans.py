@@ -7,18 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from envs.costs.costs import timed
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
 from evaluation.tables.loop_sentences import loop_sentences
 from evaluation.tables.other_plans import OtherPlans
-from evaluation.tables.step_summary import StepSummary, kind_of
-from graphs.files.load import load_cluster
+from evaluation.tables.step_summary import SAME, StepSummary, kind_of
+from graphs.files.load import load_cluster, load_graph
 from graphs.op_graph.batch_law import BatchLaw
 from graphs.problem import Problem
 from graphs.runtime import runtime_of
 from placers.data_parallel import DataParallel
+from placers.gpipe import GPipe
+from placers.planner import Planner
 from tests.envs.placed_models.models import captured
 from tests.evaluation.some_records import to_text
 from tests.papers.test_dapple import chain_of
@@ -57,6 +60,20 @@ def test_data_parallelism_and_one_device_stand_beside_a_plan() -> None:
     assert of_ours.headline().endswith(f"{gain} times as fast as gpu:0 alone, {seconds(timeline.step_seconds)}.")
 
 
+def test_rows_are_what_the_search_compared_and_never_ahead_of_its_answer() -> None:
+    timeline = chain()
+    found = Planner(policy="").place(timeline.problem, budget=40)
+    beside = OtherPlans.of(simulate(timeline.problem, found.plan), found)
+    assert beside is not None
+    assert beside.step_seconds <= min(each.step_seconds for each in beside.others.values() if each.fits)
+    for name, spec in (("data parallelism", "data_parallel"), ("FSDP", "fsdp")):
+        assert beside.others[name].step_seconds == simulate(timeline.problem, found.compared[spec]).step_seconds
+    alone = DataParallel().place(timeline.problem)
+    own = OtherPlans.of(simulate(timeline.problem, alone.plan), replace(alone, placer="data_parallel"))
+    assert own is not None
+    assert "data parallelism" not in own.others, "it is this plan, perhaps found in other simulations"
+
+
 def test_where_several_devices_gain_nothing_that_is_said_first() -> None:
     timeline = chain()
     unknown = replace(timeline.problem, graph=replace(timeline.problem.graph, batch_law=BatchLaw(samples=0)))
@@ -83,6 +100,25 @@ def test_inference_has_nothing_beside_them() -> None:
         timeline.problem, graph=replace(timeline.problem.graph, phase=np.zeros_like(timeline.graph.phase))
     )
     assert OtherPlans.of(simulate(forward, Plan.of(timeline.placement.tolist()))) is None
+
+
+@pytest.mark.parametrize(
+    ("runtime", "micro_batches", "training"),
+    [("parallelize", 2, False), ("torch-pipelining", 1, False), ("torch-pipelining", 1, True)],
+)
+def test_a_plan_says_what_issuing_side_by_side_gains(runtime: str, micro_batches: int, training: bool) -> None:
+    """As much as the same plan gains less where no host issues ops."""
+    graph = load_graph("transformer:layers=4,width=64,heads=2,sequence=16,batch=8", training=training, with_law=True)
+    given = Problem(graph, load_cluster("v100x4"), "sgd", runtime=runtime_of(runtime))
+    problem = timed(given, "roofline:efficiency=measured")
+    plan = GPipe(micro_batches=micro_batches).place(problem).plan
+    (said,) = loop_sentences(simulate(problem, plan))
+    free = simulate(replace(problem, runtime=runtime_of(f"{runtime}:host=none")), plan)
+    gains = [StepSummary.of(each).speedup for each in (free, simulate(problem, plan))]
+    assert gains[0] < gains[1] > 1
+    shown = f"{gains[0]:.2f} times as fast as" if gains[0] > 1 + SAME else "no faster than"
+    assert said.endswith(f"this plan were {shown} one device, not {gains[1]:.2f} times.")
+    assert loop_sentences(free) == []
 
 
 def in_loop(timeline: Timeline, runtime: str) -> float:

@@ -92,7 +92,7 @@ def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     text = to_text(plan_table(timeline, 6.0, 7.5))
     assert "gpu:0" in text
     assert "/ 100 B" in text
-    assert "One step takes 6.00 s, 1.00 times 6.00 s, a lower bound for all op placements." in text
+    assert "A lower bound for all op placements is 6.00 s, and the step 1.00 times as long." in text
     assert "busiest link" in text
     assert "Cost model: roofline." in text
     own = "Order: longest_path. In PyTorch's own order (program) the same placement takes 7.50 s (1.25 times as long)."

@@ -246,3 +246,12 @@ def test_a_function_of_ones_own_takes_knobs_as_a_family_does(tmp_path: Path) -> 
         load_graph(f"{file}:build:tower=3")
     with pytest.raises(InputError, match="has no knobs"):
         load_graph(f"{USER_FILE}:two_towers:layers=3")
+
+
+def test_a_module_is_called_by_its_class_and_size() -> None:
+    for width, name in ((4, "Linear:20"), (40, "Linear:1.64k"), (999, "Linear:999k"), (1001, "Linear:1M")):
+        with torch.device("meta"):
+            model = torch.nn.Linear(width, width)
+            given = model, (torch.zeros(2, width),)
+        assert load_graph(given, training=False).name == name
+    assert load_graph((torch.nn.Tanh(), (torch.zeros(2),)), training=False).name == "Tanh"

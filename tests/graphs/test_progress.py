@@ -26,6 +26,20 @@ def test_where_stderr_is_no_terminal_progress_is_written_in_lines(
     assert second.startswith("training: 3 of 3 updates")
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_of_uneven_units_no_time_is_left_to_say(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    for uneven in (False, True):
+        with progress_bar("planning", total=3, unit="plan", uneven=uneven) as bar:
+            bar.update(2)
+        err = capsys.readouterr().err
+        assert ("left" in err or "<" in err) != uneven
+        assert "2 of 3 plans" in err or "2/3" in err or is_terminal
+
+
 def test_short_work_writes_nothing_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2], "counting", unit="number")) == [1, 2]
     assert capsys.readouterr().err == ""

@@ -97,7 +97,9 @@ def stand_in_remark(problem: Problem) -> str:
     if name != "roofline" or what in ("", PEAK):
         return ""
     found = stand_ins(problem.cluster.devices, load_efficiencies(what).measured_as()).items()
-    return "; ".join(f"{listed(names)} taken for {gpu}, the nearest GPU that was measured" for gpu, names in found)
+    return "; ".join(
+        f"times of {listed(names)} by the shares of the peak that were measured on {gpu}" for gpu, names in found
+    )
 
 
 def build(*, efficiency: str = PEAK) -> Roofline:

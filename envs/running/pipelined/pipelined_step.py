@@ -27,7 +27,7 @@ from envs.running.clock import Mark, mark
 from envs.running.divided_batch import parts_of_replica, program_of_part
 from envs.running.pipelined.divided_updates import DividedUpdates
 from envs.running.pipelined.pass_records import PassRecords
-from envs.running.pipelined.schedule_rows import ScheduleRows, schedule_rows
+from envs.running.pipelined.schedule_rows import ScheduleRows
 from envs.running.pipelined.shared_gradients import SharedGradients, group_of, together
 from envs.running.pipelined.stage_modules import (
     StageModule,
@@ -38,6 +38,7 @@ from envs.running.pipelined.stage_modules import (
     trained_weights,
 )
 from envs.running.pipelined.torch_schedules import schedule_of
+from envs.running.plan_rules import check_pipeline
 from envs.running.processes import Process
 from envs.running.progress import ACTIVITY
 from envs.running.running_step import StepRecord
@@ -48,57 +49,6 @@ from graphs.problem import Problem
 
 MadeOptimizer = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
 """What makes the optimizer of some weights."""
-
-PARTS_OF_BACKWARD = PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT
-
-
-def check_pipeline(problem: Problem, plan: Plan) -> ScheduleRows:
-    """The rows of a plan that can be run as a pipeline. Raises InputError for another one."""
-    schedule = plan.schedule
-    if schedule.recompute and schedule.recompute_at != "late":
-        what = "forward passes before their gradients arrive" if schedule.recompute_at == "early" else "block by block"
-        raise InputError(
-            f"the schedule recomputes {what}, and processes recompute whole stages once gradients have arrived; "
-            "use recompute_at 'late'"
-        )
-    if schedule.offload:
-        raise InputError(
-            "CPUs update the weights of other devices (offload), which is run of one stage on several devices alone; "
-            "leave it out"
-        )
-    if schedule.zero > 1:
-        raise InputError(
-            f"replicas hold gradients in parts (zero={schedule.zero}), which is run with one stage alone; use zero 1"
-        )
-    rows = schedule_rows(problem, plan)
-    counts = [len(replicas) for replicas in rows.devices]
-    if len(set(counts)) > 1:
-        raise InputError(
-            f"stages {rows.ranks[0][0]} and {rows.ranks[np.argmax(np.array(counts) != counts[0])][0]} have "
-            f"{counts[0]} and {next(count for count in counts if count != counts[0])} replicas, and each replica is "
-            "run as a pipeline of its own; give all stages as many replicas"
-        )
-    if schedule.shares and (sum(map(len, rows.ranks)) > 1 or schedule.recompute):
-        raise InputError(
-            "replicas have unequal shares of the batch, which are run with one stage that computes nothing again; give "
-            "them equal shares, or the plan one stage"
-        )
-    if schedule.update == "micro_batch" and schedule.micro_batches > 1:
-        raise InputError("the schedule updates weights after each micro-batch, which cannot be run; use update 'step'")
-    if problem.graph.has_sparse_gradient.any():
-        raise InputError(
-            f"{problem.graph.name!r} looks rows up with sparse=True, and such gradients are not added up over passes "
-            "here; use sparse=False"
-        )
-    if plan.split:
-        raise InputError("the plan has stages and divides ops as well, which cannot be run yet; give it one of the two")
-    parts = schedule.micro_batches * counts[0]
-    if parts > 1 and problem.graph.samples < 1:
-        raise InputError(
-            f"the plan divides the batch into {parts} parts, and it is not known how many samples the inputs of "
-            f"{problem.graph.name!r} are; give all inputs as many"
-        )
-    return rows
 
 
 def stages_of(
@@ -113,8 +63,6 @@ def stages_of(
     forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
     stages = stage_programs(small, _stage_of_part(program, small, Layout(problem, plan).stage[forward]))
     small.check_parts([stage.part for stage in stages])
-    through = carried(small, trained_weights(program, problem.graph))
-    _check_backward(rows, [examples(stage.received, through) for stage in stages])
     return small, stages
 
 
@@ -332,14 +280,3 @@ def _holders(stages: list[StageProgram], rows: ScheduleRows, trained: frozenset[
             for name in trained.intersection(stages[number].part.weights.values()):
                 found.setdefault(name, set()).update(replicas)
     return {name: tuple(sorted(devices)) for name, devices in found.items()}
-
-
-def _check_backward(rows: ScheduleRows, received: list[tuple[Tensor, ...]]) -> None:
-    """Raise InputError if weight gradients are run apart in a stage that sends no gradients back."""
-    apart = {each.stage for passes in rows.passes for each in passes if each.kind in PARTS_OF_BACKWARD}
-    for number in sorted(apart - {0}):
-        if not any(tensor.requires_grad for tensor in received[number]):
-            raise InputError(
-                f"the order runs the gradients of weights apart, and stage {number} has no others, since no weight is "
-                "trained before it; use an order of whole backward passes"
-            )

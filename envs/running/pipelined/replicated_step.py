@@ -21,9 +21,10 @@ from envs.running.captured_program import CapturedProgram
 from envs.running.clock import Mark, mark
 from envs.running.divided_batch import check_divisible, parts_of_replica
 from envs.running.pipelined.pass_records import PassRecords
-from envs.running.pipelined.pipelined_step import MadeOptimizer, check_pipeline
+from envs.running.pipelined.pipelined_step import MadeOptimizer
 from envs.running.pipelined.shared_gradients import group_of
 from envs.running.pipelined.stage_modules import trained_weights
+from envs.running.plan_rules import check_pipeline
 from envs.running.processes import Process
 from envs.running.progress import ACTIVITY
 from envs.running.running_step import StepRecord
@@ -31,12 +32,6 @@ from envs.simulation.simulator import LaidOut
 from graphs.problem import Problem
 
 _MIB = 2**20
-
-
-def is_replicated(problem: Problem, plan: Plan) -> bool:
-    """Whether a plan, which has been checked, has one stage on several devices and keeps what its passes make."""
-    devices, schedule = Layout(problem, plan).stage_devices, plan.schedule
-    return len(devices) == 1 < len(devices[0]) and not (plan.split or schedule.recompute or schedule.zero)
 
 
 def shares_of_replicas(problem: Problem, plan: Plan) -> tuple[int, ...]:

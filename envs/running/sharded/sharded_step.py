@@ -30,33 +30,10 @@ from envs.plans.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.pipelined.pass_records import PassRecords
 from envs.running.pipelined.replicated_step import ReplicatedStep
+from envs.running.plan_rules import check_sharded
 from envs.running.sharded.sharded_blocks import checkpointed_modules, sharded_blocks
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-
-
-def is_sharded(problem: Problem, plan: Plan) -> bool:
-    """Whether a plan, which has been checked, has replicas of all ops that hold what belongs to weights in parts."""
-    devices = set(Layout(problem, plan).stage_devices)
-    return plan.schedule.zero > 0 and len(devices) == 1 and len(next(iter(devices))) > 1
-
-
-def check_sharded(problem: Problem, plan: Plan) -> tuple[int, ...]:
-    """The devices of the replicas of such a plan. Raises InputError for one that cannot be run."""
-    plan.check(problem)
-    assert is_sharded(problem, plan), "another way runs it"
-    devices = Layout(problem, plan).stage_devices[0]
-    if plan.schedule.recompute and plan.schedule.recompute_at != "block":
-        raise InputError(
-            "the schedule recomputes whole stages, and replicas that hold weights in parts (ZeRO) do so block by "
-            "block; use recompute_at 'block'"
-        )
-    if problem.graph.samples < 1:
-        raise InputError(
-            f"the plan divides the batch among {len(devices)} replicas, and it is not known how many samples the "
-            f"inputs of {problem.graph.name!r} are; give all inputs as many"
-        )
-    return devices
 
 
 def check_module(program: CapturedProgram, problem: Problem, plan: Plan) -> None:

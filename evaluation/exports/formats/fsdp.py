@@ -86,9 +86,11 @@ def _lines(degrees: PlanDegrees, on: str, wrapped: Sequence[str], checkpointed: 
     if checkpointed:
         yield f"for name in {json.dumps(checkpointed)}:"
         yield "    model.set_submodule(name, checkpoint_wrapper(model.get_submodule(name)))"
-    yield f"for name in {json.dumps(wrapped)}:"
     policy = ", offload_policy=CPUOffloadPolicy()" * degrees.offload
-    yield f"    fully_shard(model.get_submodule(name), mesh=mesh, reshard_after_forward={degrees.zero == 3}{policy})"
+    if wrapped:
+        yield f"for name in {json.dumps(wrapped)}:"
+        again = f"mesh=mesh, reshard_after_forward={degrees.zero == 3}{policy}"
+        yield f"    fully_shard(model.get_submodule(name), {again})"
     yield f"fully_shard(model, mesh=mesh, reshard_after_forward=False{policy})"
     if degrees.micro_batches > 1:
         yield from _of_micro_batches(degrees)

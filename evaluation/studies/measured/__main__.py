@@ -35,7 +35,7 @@ from evaluation.studies.measured.predictions import (
     sizes,
     together,
 )
-from evaluation.studies.measured.questions import why_not
+from evaluation.studies.measured.questions import is_asked, why_not
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row, read
 from evaluation.studies.measured.scatter import HEIGHT, paint
 from evaluation.studies.measured.variants import VARIANTS, Variant
@@ -90,10 +90,11 @@ class Measured(Study):
             reduced.setdefault(all_reduce_table(self._reduced(kept, each), SIZES), []).append(each.name)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILE.name, written(step_errors_of(found)))
-        plots = {"measured.png": (partial(paint, found=found[-1]), HEIGHT)}
+        judged = [each for each in found if not each.variant.by_another][-1]  # as plans are run, of all rows
+        plots = {"measured.png": (partial(paint, found=judged), HEIGHT)}
         return save_document(
             "measured", "measured.md", folder, plots, command=self.command(data="FOLDER"), blocks=self.blocks,
-            found=found, reduced=reduced, asked=Asked(rows, self._done(VARIANTS[-1])), fitted=FITTED,
+            found=found, reduced=reduced, asked=Asked(rows, self._done(judged.variant)), fitted=FITTED,
             mebibytes=[f"{size / 2**20:.0f} MiB" for size in SIZES], fewest=FEWEST_PLANS,
         )  # fmt: skip
 
@@ -111,7 +112,7 @@ class Measured(Study):
         return sizes(read(self.data / "collectives.csv", AllReduce))
 
     def _missing(self, kept: Predictions, row: Row) -> bool:
-        return any(kept.of(row, variant) is None for variant in VARIANTS)
+        return any(kept.of(row, variant) is None for variant in VARIANTS if is_asked(row, variant))
 
     def _done(self, variant: Variant) -> list[Compared]:
         """Rows that were predicted, or refused."""

@@ -46,12 +46,15 @@ SOURCE = (
 LONGEST = 0.01  # seconds at the peak: layers have no longer ops, and slow GPUs lower their clock under longer ones
 FEWEST = 5  # kernels that are fitted; a GPU with fewer has the numbers of the others
 MOST_ARITHMETIC = 2.25  # of Winograd's algorithm with tiles of 2 x 2 (Lavin and Gray 2016)
-LIKE = {  # our choice: the same architecture or the next one, with the same kind of memory and of power supply
+# Our choice: the same architecture, else the last one before it that was measured, else the next one; of cards of 75 W,
+# whose clock falls under load, the P4, which is one.
+LIKE = {
     "h100": ["h200", "gh200", "b200", "gb200"],
     "a100-40gb-pcie": [
         "a100-40gb",
         "a100-80gb",
         "a100-80gb-pcie",
+        "a10",
         "rtx-a6000",
         "l40s",
         "rtx6000-ada",
@@ -68,7 +71,7 @@ LIKE = {  # our choice: the same architecture or the next one, with the same kin
     ],
     "v100-pcie": ["v100", "v100-32gb", "titan-rtx", "rtx2080ti", "rtx5000"],
     "p100": ["k80", "p40"],
-    "p4": ["t4", "l4", "a10"],
+    "p4": ["t4", "l4"],
     "mi210": ["mi250", "mi300x"],
 }
 KINDS = {  # by class

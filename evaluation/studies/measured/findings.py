@@ -229,13 +229,17 @@ def _in_short(refused: str) -> str:
 
 
 def step_errors_of(found: Iterable[VariantFindings]) -> StepErrors:
-    """Of steps of one GPU, by GPU, at measured shares and run as their frameworks do."""
-    errors: StepErrors = {}
+    """Of steps of one GPU at measured shares and run as their frameworks do: by GPU, and by another one's shares."""
+    by_gpu: dict[str, StepError] = {}
+    by_another = dict[str, StepError]()
     for each in found:
-        if each.variant.place == MEASURED:
-            alone = VariantFindings(each.variant, [one for one in each.timed if one.row.gpus == 1])
-            errors[MEASURED["cost_model"]] = {
-                gpu: StepError(len(of.values), round(of.size, 3), round(max(map(abs, of.values)), 3))
-                for gpu, of in alone.errors(lambda row: GPUS[row.gpu]).items()
-            }
-    return errors
+        alone = VariantFindings(each.variant, [one for one in each.timed if one.row.gpus == 1])
+        if each.variant.by_another and alone.timed:
+            by_another[MEASURED["cost_model"]] = _step_error(Errors.of(one.error for one in alone.timed))
+        elif each.variant.place == MEASURED:
+            by_gpu = {gpu: _step_error(of) for gpu, of in alone.errors(lambda row: GPUS[row.gpu]).items()}
+    return StepErrors({MEASURED["cost_model"]: by_gpu} if by_gpu else {}, by_another)
+
+
+def _step_error(of: Errors) -> StepError:
+    return StepError(len(of.values), round(of.size, 3), round(max(map(abs, of.values)), 3))

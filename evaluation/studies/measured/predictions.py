@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from envs.simulation.step_shares import StepShares
 from evaluation.commands.graph_verbs import place
-from evaluation.studies.measured.questions import cluster_file, efficiency_file, question, runtime
+from evaluation.studies.measured.questions import (
+    GPUS,
+    another_file,
+    cluster_file,
+    efficiency_file,
+    is_asked,
+    question,
+    runtime,
+)
 from evaluation.studies.measured.rows import FITTED, AllReduce, Row
 from evaluation.studies.measured.variants import MEASURED, Variant
 from graphs.files.graph_source import graph_source
@@ -88,8 +96,8 @@ def together(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def predicted(rows: Sequence[Row], variants: Sequence[Variant], folder: Path) -> list[Prediction]:
-    """What placelab says of rows, by all variants."""
-    return [_predicted(row, variant, folder) for row in rows for variant in variants]
+    """What placelab says of rows, by all variants that are about them."""
+    return [_predicted(row, variant, folder) for row in rows for variant in variants if is_asked(row, variant)]
 
 
 def _predicted(row: Row, variant: Variant, folder: Path) -> Prediction:
@@ -101,6 +109,8 @@ def _predicted(row: Row, variant: Variant, folder: Path) -> Prediction:
         how = {**variant.place, "runtime": runtime(row)} if variant.as_run else dict(variant.place)
         if of.attention and how["cost_model"] == MEASURED["cost_model"]:
             how["cost_model"] = f"roofline:efficiency={efficiency_file(of.attention, folder)}"
+        if variant.by_another:
+            how["cost_model"] = f"roofline:efficiency={another_file(GPUS[row.gpu], folder)}"
         placed = place(
             graph, cluster=cluster_file(row, variant, folder), placer=placer, budget=0, groups=None,
             optimizer=of.optimizer, reserve="none", **how,

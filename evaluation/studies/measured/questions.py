@@ -35,6 +35,16 @@ GPUS = {  # as sources call them: the name in the catalogue
     "AMD_Instinct_MI100": "mi100", "AMD_Instinct_MI210": "mi210", "AMD_Instinct_MI250": "mi250",
     "RTX-2080": "rtx2080ti", "RTX-3090": "rtx3090", "Titan-RTX": "titan-rtx",
 }  # fmt: skip
+# Of a GPU that was measured, which other would stand for it by the rule of `efficiencies.LIKE`, if it had not been.
+WITHOUT = {
+    "h100": "a100-40gb-pcie",
+    "a100-40gb-pcie": "v100-pcie",
+    "v100-pcie": "p100",
+    "p100": "v100-pcie",
+    "p4": "p100",
+    "mi210": "mi100",
+    "mi100": "mi210",
+}
 NETWORKS = (  # words of the source: link, and whether each device has a card of its own
     ("Slingshot-11, 4 NICs", "infiniband200", "device"), ("8 x 200 Gbit/s", "infiniband200", "device"),
     ("4 HDR", "infiniband100", "device"), ("Omni-Path 4 x 100", "infiniband100", "device"),
@@ -101,6 +111,11 @@ def question(row: Row) -> Question:
     model, optimizer = f"{model_of(row)},batch={row.global_batch}", OPTIMIZERS.get(_first(row.optimizer), "sgd")
     attention = TRITON if "triton" in row.attention else 0.0
     return Question(model, _precision(row), _placer(row), optimizer, row.phase != "forward", attention)
+
+
+def is_asked(row: Row, variant: Variant) -> bool:
+    """Whether a variant is about a row."""
+    return not variant.by_another or (row.gpus == 1 and GPUS[row.gpu] in WITHOUT)
 
 
 def runtime(row: Row) -> str:
@@ -178,6 +193,16 @@ def efficiency_file(share: float, folder: Path) -> Path:
     own = {name: replace(h100.classes[name], arithmetic=each * ON_H100, half=0.0) for name, each in counted.items()}
     gpus = measured.gpus | {"h100": replace(h100, classes=h100.classes | own)}
     save_efficiencies(replace(measured, classes=classes, gpus=gpus), file)
+    return file
+
+
+def another_file(gpu: str, folder: Path) -> Path:
+    """The measured efficiencies without those of a GPU, for which the one of `WITHOUT` stands."""
+    measured, file = load_efficiencies("measured"), folder / f"without-{gpu}.toml"
+    gpus, taken = dict(measured.gpus), WITHOUT[gpu]
+    left = gpus.pop(gpu)
+    gpus[taken] = replace(gpus[taken], like=[*gpus[taken].like, gpu, *left.like])
+    save_efficiencies(replace(measured, gpus=gpus), file)
     return file
 
 

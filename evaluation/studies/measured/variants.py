@@ -22,6 +22,8 @@ class Variant:
     """How replicas and shards sum up."""
     as_run: bool = False
     """Whether each row is run as its framework runs it."""
+    by_another: bool = False
+    """Whether a GPU is timed by another one's shares, as if it had not been measured: of steps of one GPU alone."""
 
 
 IDEAL = {"runtime": "ideal"}
@@ -32,4 +34,5 @@ VARIANTS = (
     Variant("the ideal machine, typical shares", {**IDEAL, "cost_model": "roofline:efficiency=typical"}),
     Variant("the ideal machine, measured shares", {**IDEAL, **MEASURED}),
     Variant("measured shares, run as its framework does", MEASURED, as_run=True),
+    Variant("shares of another GPU, run as its framework does", MEASURED, as_run=True, by_another=True),
 )

@@ -16,10 +16,11 @@ from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Schedule, Zero
 from envs.running.captured_program import CapturedProgram
 from envs.running.pipelined.pipelined_step import PipelinedStep
-from envs.running.pipelined.replicated_step import ReplicatedStep, is_replicated
+from envs.running.pipelined.replicated_step import ReplicatedStep
+from envs.running.plan_rules import is_replicated, is_sharded
 from envs.running.processes import Process
 from envs.running.running_step import RunningStep, Span, StepRecord
-from envs.running.sharded.sharded_step import ShardedStep, is_sharded
+from envs.running.sharded.sharded_step import ShardedStep
 from graphs.capture.examples import Example
 from graphs.families.gnmt import Translator
 from graphs.files.load import load_cluster

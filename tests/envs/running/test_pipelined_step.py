@@ -16,9 +16,9 @@ from envs.pipelines.grain.expand_stages import expand_stages
 from envs.pipelines.grain.stage_grain import GRADIENT, KINDS
 from envs.plans.plan import Plan
 from envs.plans.schedule import AS_READY, Schedule
-from envs.running.pipelined.pipelined_step import check_pipeline
 from envs.running.pipelined.schedule_rows import schedule_rows
 from envs.running.pipelined.stage_modules import stage_programs
+from envs.running.plan_rules import check_pipeline
 from envs.running.processes import Workers
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
