@@ -89,8 +89,8 @@ class GraphLayer(nn.Linear):
 @pytest.mark.parametrize(
     ("model", "inputs", "why"),
     [
-        (Skips(), (torch.ones(4, 8),), "'up.1' of 'Skips' reads 'down.1' as well"),
-        (Tables(), (torch.zeros(4, 4, dtype=torch.long),), "'tables.1' of 'Tables' does not read 'tables.0'"),
+        (Skips(), (torch.ones(4, 8),), "'up.1' of 'Skips:.*' reads 'down.1' as well"),
+        (Tables(), (torch.zeros(4, 4, dtype=torch.long),), "'tables.1' of 'Tables:.*' does not read 'tables.0'"),
         (Graphs((8, 16, 4)), (torch.ones(5, 8), torch.zeros(2, 7, dtype=torch.long)), "graph"),
         (Graphs((8, 8, 8, 8)), (torch.ones(5, 8), torch.zeros(2, 7, dtype=torch.long)), "graph"),
     ],

@@ -345,7 +345,9 @@ def test_what_takes_placements_refuses_whole_plans(graph: Path) -> None:
         if not what:
             assert plan.per_unit(problem).tolist() == [0] * ops
             continue
-        with pytest.raises(InputError, match=f"a search takes op placements only, and this plan {what}; give it"):
+        with pytest.raises(
+            InputError, match=f"a search takes op placements only, and this plan {what}; place with --plans placement"
+        ):
             plan.per_unit(problem, "a search")
 
 

@@ -119,7 +119,7 @@ def test_in_eval_and_without_gradients_the_models_own_code_runs() -> None:
         module.eval()
     torch.testing.assert_close(*(called(made.example, module, short) for module in both))
     made.placed.train()
-    with pytest.raises(InputError, match=r"of shape \(2, 3, 8, 8\); the plan is for .* of shape \(4, 3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"of shape \(2, 3, 8, 8\), and the plan is for .* of shape \(4, 3, 8, 8\)"):
         called(made.example, made.placed, short)
 
 
