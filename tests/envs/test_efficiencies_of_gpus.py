@@ -117,7 +117,7 @@ def test_devices_that_were_not_measured_are_named_with_what_stands_for_them() ->
 
 def test_a_report_says_which_gpu_stands_for_a_device() -> None:
     l4, h100 = (timed(problem([1e9], device(name)), MEASURED) for name in ("l4", "h100"))
-    assert stand_in_remark(l4) == "d0 taken for p4, the nearest GPU that was measured"
+    assert stand_in_remark(l4) == "times of d0 by the shares of the peak that were measured on p4"
     assert stand_in_remark(h100) == ""
     assert stand_in_remark(timed(problem([1e9], device("l4")), "roofline:efficiency=typical")) == ""
     assert stand_in_remark(replace(l4, timed_by="given times")) == ""

@@ -174,7 +174,7 @@ def test_the_summary_puts_those_that_fit_first_and_the_fast_before_the_slow() ->
     assert [row.placer for row in rows] == ["annealing", LEARNED, "metis"]
     assert [(row.fits, row.problems) for row in rows] == [(2, 2), (2, 2), (1, 2)]
     assert rows[0].over_best.value == pytest.approx(math.sqrt(1.25))
-    assert rows[0].over_best.low <= rows[0].over_best.value <= rows[0].over_best.high
+    assert math.isnan(rows[0].over_best.low), "of two problems there is no interval"
     assert rows[0].simulations == 1000
 
 

@@ -12,7 +12,9 @@ from evaluation.studies.pictures.document_tables import ROOT, Measured, rows_of
 from graphs.foundation.errors import InputError
 
 DRAWN = ROOT / "docs/pictures"
-WITHOUT_FIGURE = {"Speed", "Published measurements", "What the ideal machine hides", "Whole plans by a policy"}
+WITHOUT_FIGURE = {
+    "Large graphs", "Speed", "Published measurements", "What the ideal machine hides", "Whole plans by a policy",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

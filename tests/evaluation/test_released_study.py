@@ -73,7 +73,7 @@ def test_a_ratio_is_a_geometric_mean_over_problems_with_its_wins() -> None:
     part = heldout()
     against = part.against(GREEDY, BEST_CHEAP)
     assert against.ratio.value == pytest.approx(math.sqrt(2 / 4 * 4 / 2))
-    assert (against.ratio.low, against.ratio.high) == pytest.approx((0.5, 2.0))
+    assert math.isnan(against.ratio.low), "of two problems there is no interval"
     assert (against.wins, against.losses, against.problems) == (1, 1, 2)
     assert part.against(GREEDY, "heft").ratio.value == pytest.approx(0.5)
     assert part.against(GREEDY, "heft", [ONE]).problems == 1
@@ -112,8 +112,8 @@ def test_plans_that_do_not_fit_are_in_no_mean_but_lose_to_those_that_do() -> Non
 
 def test_the_document_has_ratios_and_names_what_is_lost(tmp_path: Path) -> None:
     text = save(Released(), {"heldout": heldout(), "newfamilies": newfamilies()}, tmp_path).read_text()
-    assert "| human expert | 0.354 [0.250, 0.500] 2/2 |" in text
-    assert "| best cheap of each graph | 1.000 [0.500, 2.000] 1/2 |" in text
+    assert "| human expert | 0.354 2/2 |" in text
+    assert "| best cheap of each graph | 1.000 1/2 |" in text
     assert "| (CPU seconds) | 0.25 | 0.25 | 0.25 |  |  |" in text
     assert "| heldout | nmt:cell=2 | two | 2.000 | 1.500 | 0.500 | metis |" in text
     assert "| heldout | ptb:cell=1" not in text, "won"

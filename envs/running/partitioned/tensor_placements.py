@@ -95,6 +95,12 @@ class TensorPlacements:
                     found[number] = self._of_input(op, access)
         return found
 
+    @cached_property
+    def _weight_names(self) -> tuple[str, ...]:
+        """Those of the model or, in a graph that does not know them, their numbers."""
+        graph = self.problem.graph
+        return graph.weight_names or tuple(map(str, range(len(graph.weights))))
+
     # ---- an op ---------------------------------------------------------------------------------------------------
 
     def _uses(self, phase: Phase) -> Iterator[tuple[int, str, Access | None]]:
@@ -113,7 +119,7 @@ class TensorPlacements:
                 known += [(each.weight, access) for each, access in reads if each is not None and each.weight >= 0]
             else:
                 known += [(weight, None) for weight in uses.get(op if phase == Phase.FORWARD else graph.mirror[op], ())]
-            yield from ((op, graph.weight_names[weight], access) for weight, access in known)
+            yield from ((op, self._weight_names[weight], access) for weight, access in known)
 
     def of_access(self, op: int, access: Access | None, shape: Shape, what: str) -> Placements:
         """The parts of a tensor that the shards of an op read, or write."""
@@ -181,7 +187,7 @@ class TensorPlacements:
             if graph.signatures is not None and signature is not None:
                 for number, read in zip(graph.signatures.numbers(op), signature.reads, strict=True):
                     if -len(graph.weights) <= number < 0:
-                        found[graph.weight_names[-1 - number]] = read.base
+                        found[self._weight_names[-1 - number]] = read.base
         return found
 
     def _split(self, op: int) -> Split:
