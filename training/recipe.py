@@ -72,7 +72,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def named(self) -> tuple[str, ...]:
         """The specs that may name code."""
         clusters = *self.clusters, *self.test_clusters
-        return (*self.graphs, *self.test_graphs, *clusters, *some(self.runtime), self.order)
+        return (*self.families, *self.graphs, *self.test_graphs, *clusters, *some(self.runtime), self.order)
 
     @property
     def held_out(self) -> tuple[str, ...]:

@@ -47,6 +47,9 @@ from pathlib import Path
 Path("ran").write_text("this code ran")
 
 
+TRAIN = TEST = ("width=1",)
+
+
 class Evil:
     name = "evil"
 
@@ -244,6 +247,7 @@ def test_the_recipe_of_a_run_that_is_evaluated_runs_no_code(
     (run / CONFIG).write_text(tomli_w.dumps(recipe))
     code, _, err = call(capsys, "evaluate", "run", "--placers", "random")
     assert (code, CODE in err) == (2, True)
+    assert "it names code" in err or key == "suites"
 
 
 @pytest.mark.parametrize("key", ["graph", "cluster", "cost_model", "order"])
