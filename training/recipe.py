@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +28,8 @@ SECTIONS = {  # which each trainer reads
     "reinforce": ("reinforce", "rules"),
     "whole_plans": ("whole_plans",),
 }
+OWN_SECTION = "trainer"  # read by trainers of users' own
+OF_TRAINERS = (*(section for each in SECTIONS.values() for section in each), OWN_SECTION)
 RENAMED = {"placeto_ppo": "placeto_clipped", "policy2": "released"}  # recipes that were called otherwise
 FAMILIES = ("rnnlm", "inception", "transformer")
 
@@ -141,11 +143,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     reinforce: Reinforce = Reinforce()  # in place of ppo, where the placer is trained so
     rules: EpisodeRules = EpisodeRules()  # likewise
     whole_plans: WholePlans = WholePlans()  # likewise
+    trainer: dict[str, Any] = {}  # of a trainer in the placer's own file, which says what is in it
 
     def __post_init__(self) -> None:
-        for section in self._unused:
-            if getattr(self, section) != type(getattr(self, section))():
-                raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
+        self.check_sections(self._used)
         if self.problems.world.problems and trainer_of(self.placer) != "ppo":
             raise InputError(f"placer {self.placer!r} learns from problems that stay; set world.problems to 0")
         if self.problems.chains.problems and trainer_of(self.placer) != "whole_plans":
@@ -171,12 +172,22 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     @property
-    def _unused(self) -> list[str]:
-        """Sections of other trainers; none if no trainer is the placer's, which is refused for that alone."""
-        mine = trainer_of(self.placer)
-        if not mine:
-            return []
-        return [section for trainer, sections in SECTIONS.items() if trainer != mine for section in sections]
+    def _used(self) -> Collection[str]:
+        """Sections of the trainer; all of them for one of a user's own, which is asked when it is there, and for none.
+
+        A placer without a trainer is refused for that alone.
+        """
+        return SECTIONS.get(trainer_of(self.placer), OF_TRAINERS)
+
+    def check_sections(self, used: Collection[str]) -> None:
+        """Raise InputError for a section of trainers that says something, and is not used."""
+        for section in OF_TRAINERS:
+            if section not in used and not self._is_default(section):
+                raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
+
+    def _is_default(self, section: str) -> bool:
+        value = getattr(self, section)
+        return bool(value == type(value)())
 
     def changed(self, changes: Sequence[str]) -> Recipe:
         """The recipe with other values of keys, "ppo.updates=200". Raises InputError as `load_recipe`."""
@@ -191,7 +202,11 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def to_plain(self) -> dict[str, Any]:
         """The settings as plain data, without those of other trainers."""
-        plain = {name: value for name, value in msgspec.to_builtins(self).items() if name not in self._unused}
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for section in OF_TRAINERS:
+            is_own = trainer_of(self.placer) not in SECTIONS  # it may read any, and so those that say something
+            if section not in self._used or (is_own and self._is_default(section)):
+                del plain[section]
         if "rules" in plain:
             plain["rules"] = {name: value for name, value in plain["rules"].items() if value is not None}
         return plain
@@ -228,7 +243,8 @@ def _changed(recipe: Recipe, change: str) -> Recipe:
     place: Any = plain
     for section in sections:
         place = place.get(section) if isinstance(place, dict) else None
-    if not isinstance(place, dict) or name not in place or isinstance(place[name], dict):
+    is_known = isinstance(place, dict) and (name in place or sections == [OWN_SECTION])
+    if not is_known or isinstance(place.get(name), dict):
         known = [(name, value if isinstance(value, dict) else ()) for name, value in plain.items()]
         keys = [each for name, section in known for each in ([f"{name}.{key}" for key in section] or [name])]
         raise InputError(by_name.unknown("key of a recipe", key, keys))

@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -34,12 +34,22 @@ def user_callable(what: str) -> Callable[..., Any]:
     path = Path(text)
     if not text.endswith(".py") or not name:
         raise InputError(f"{what}: expected path/to/file.py:callable")
+    return user_callables(path, [name])[0]
+
+
+def user_callables(path: Path, names: Sequence[str]) -> list[Callable[..., Any]]:
+    """Several of one file, which runs once, so that they share its classes. Raises as `user_callable`."""
     if not os.path.isfile(path):  # noqa: PTH113 - a name may be too long for a path
         raise InputError(f"{path}: no such Python file; expected path/to/file.py:callable")
     with user_code(path):
         module = _imported(path)
+    return [_callable(module, path, name) for name in names]
+
+
+def _callable(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
+    """The callable of one name in a user's file."""
     found = getattr(module, name, None)
-    named_by_user(what)
+    named_by_user(f"{path}:{name}")
     if not callable(found):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         own = [key for key in own if getattr(vars(module)[key], "__module__", module.__name__) == module.__name__]

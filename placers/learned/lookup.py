@@ -2,8 +2,8 @@
 
 Each is a folder here whose `placer.py`, a module of an installed package that, or a user's own file that has
 
-- `TRAINER`, how its policy is trained: "ppo", "reinforce" or "whole_plans", a constant that is read without importing
-  it;
+- `TRAINER`, how its policy is trained: "ppo", "reinforce", "whole_plans" or the name of a class there, a subclass of
+  `training.learning.trainer.Trainer`; a constant that is read without importing it;
 - `new_policy(network, seed)`, an untrained policy: the `new` of a `SavedPolicy`;
 - `build(*, checkpoint="", samples=0, untrained=False, ...)`, a `PolicyPlacer`.
 
@@ -20,7 +20,7 @@ from typing import Any
 from graphs.foundation import by_name
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.errors import InputError, located
-from graphs.foundation.user_code import user_callable
+from graphs.foundation.user_code import user_callables
 from placers.contract.placer import Placer
 
 
@@ -38,18 +38,18 @@ def trainer_of(name: str) -> str:
     return str(by_name.constants("placers", name).get("TRAINER", "")) if known else ""
 
 
-def learned_module(name: str) -> Any:  # a module, or what a user's file has in its place
-    """What has the `new_policy` and `build` of a learned placer. A user's file runs.
+def learned_module(name: str, *others: str) -> Any:  # a module, or what a user's file has in its place
+    """What has the `new_policy` and `build` of a learned placer, and `others`. A user's file runs, once.
 
-    Raises InputError for a placer that there is not, for a file without one of the two, and for knobs after its name.
+    Raises InputError for a placer that there is not, for a file without one of these, and for knobs after its name.
     """
     mine = by_name.own(name)
     if mine is None:
         return by_name.module("placers", name)
     if mine.knobs is not None:
         raise InputError(f"{name!r}: a policy has its knobs in its network; leave out {mine.knobs!r}")
-    new_policy = user_callable(f"{mine.file}:new_policy")
-    return SimpleNamespace(new_policy=new_policy, build=user_callable(mine.function))
+    found = user_callables(mine.file, ("new_policy", mine.function.rpartition(":")[2], *others))
+    return SimpleNamespace(**dict(zip(("new_policy", "build", *others), found, strict=True)))
 
 
 def file_sha256(name: str) -> str:

@@ -3,7 +3,7 @@
 A recipe gives them for a run, a policy for its fine-tuning.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -133,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reinforce: Reinforce = Reinforce()
     rules: EpisodeRules = EpisodeRules()
     whole_plans: WholePlans = WholePlans()
+    own: Any = None  # of a user's own trainer, its `settings_type`
 
 
 def brief_ppo(simulations: int, samples: int = FEW_SAMPLES) -> Ppo:

@@ -20,7 +20,8 @@ from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.metrics_lines import metrics_lines
 from training.recipe import SECTIONS, Recipe, Validation, load_recipe, recipe_names
 from training.runs.finetune import FineTuned, FineTuner
-from training.runs.train import TRAINERS, train
+from training.runs.train import train
+from training.runs.trainers import TRAINERS
 
 NAMES = learned_placers()
 

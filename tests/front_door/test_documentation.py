@@ -173,11 +173,11 @@ def test_extensions_run_as_the_page_says(
 ) -> None:
     page = DOCS / "how-to/extend.md"
     files = written(page)
-    for each in ("linear_policy.py", "linear_policy.toml"):
+    for each in ("linear_policy.py", "linear_policy.toml", "plain_reinforce.py", "plain_reinforce.toml"):
         shutil.copy(ROOT / "examples" / each, reader)
     run_all(page, monkeypatch, capsys)
     own = [name for name in files if name.startswith("my_")]
-    assert len(own) == 6
+    assert len(own) == 7
     assert all(f"{name}:build" in page.read_text() for name in own)
     [environment] = [block for block in blocks(page, "python") if "gymnasium" in block]
     names: dict[str, Any] = {}

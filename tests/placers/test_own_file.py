@@ -13,6 +13,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
+from placers.learned.gdp.policy import OneShotPolicy
 from tests.oracle.toys import random_graph, toy_cluster
 
 SOURCE = '''
@@ -169,3 +170,16 @@ def test_what_the_users_code_raises_is_told_with_its_line(mine: str) -> None:
         load_placer(f"{mine}:Mistaken").place(PROBLEM)
     with pytest.raises(InputError, match=r"is placed on device 7; cluster .* has devices 0 to 1"):
         load_placer(f"{mine}:build:device=7").place(PROBLEM)
+
+
+def test_a_network_from_a_file_rates_devices_that_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    line = "    return type('Flat', (torch.nn.Module,), {'forward': lambda self, batch: batch.pairs[..., AT]})()\n"
+    file.write_text(f"import torch\ndef build():\n{line.replace('AT', '0')}def wrong():\n{line.replace('AT', ':3')}")
+    smaller = Problem(PROBLEM.graph, load_cluster("p100:devices=2"))
+    larger = Problem(PROBLEM.graph, load_cluster("p100:devices=4"))
+    policy, wrong = (OneShotPolicy.new(f"{file}:{name}", 0) for name in ("build", "wrong"))
+    batch = policy.stack([policy.view(each) for each in (smaller, larger)])
+    assert policy.logits(batch).isfinite().sum(-1)[:, 0].tolist() == [2, 4]
+    with pytest.raises(InputError, match=r"Flat returned .*; expected \(problems, units, devices\), here \(2, "):
+        wrong.logits(batch)

@@ -60,8 +60,6 @@ from training.problems.random.renewed import RenewedProblems
 
 IMITATING = 1 << 32  # next to the seed, tells its random numbers from those of PPO's updates
 REPAIRING = 1 << 33  # likewise, what draws the plans that are repaired
-VERSION = "2"  # of its state on disk
-COUNTERS = ("updates", "imitated", "simulations")
 
 
 class Change(NamedTuple):
@@ -96,7 +94,7 @@ class PpoMetrics:
 class PpoTrainer(Trainer, Generic[View, Batch, A]):
     """A `Trainer` of distributions over whole placements."""
 
-    knows_step_times_only: ClassVar[bool] = False
+    version: ClassVar[str] = "2"
     shares_work: ClassVar[bool] = True
 
     def __init__(
@@ -162,14 +160,12 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         own |= written_schedules({number: each.schedule for number, each in known.items()})
         for of_rank in self.ranks.gathered(own):
             tensors |= of_rank
-        counters = {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
-        return tensors, {"version": VERSION, **counters}
+        _, counters = super().state()
+        return tensors, counters
 
     def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
         """Take a `state`. Raises InputError for one of another version or seed."""
-        for key, ours in (("version", VERSION), ("seed", str(self.seed))):
-            if counters.get(key) != ours:
-                raise InputError(f"written with {key} {counters.get(key)}, this run has {key} {ours}")
+        super().restore(tensors, counters)
         baselines = tensors.get("baselines", torch.zeros(0)).tolist()
         incumbents, schedules = read_incumbents(tensors), read_schedules(tensors)
         for shard in self.shards:
@@ -179,7 +175,6 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
                 shard.numbered(number).prepared.incumbent = incumbents[number]
             for number in filter(shard.holds, schedules):
                 shard.numbered(number).schedule = schedules[number]
-        self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
     def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """As `Trainer.fine_tune`."""

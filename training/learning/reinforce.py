@@ -46,7 +46,6 @@ from training.learning.trainer import Trainer, below, generators, read_incumbent
 from training.problems.random.renewed import RenewedProblems
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
-VERSION = "1"  # of its state on disk
 
 
 @dataclass(frozen=True)
@@ -148,11 +147,11 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
             {index: self.mdp.best.get(each.prepared, Incumbent()) for index, each in enumerate(self.problems)}
         )
         counters = {"updates": str(self.updates), "simulations": str(self.simulations)}
-        return tensors, {"version": VERSION, "of": self._fingerprint(), **counters}
+        return tensors, {"version": self.version, "of": self._fingerprint(), **counters}
 
     def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
         """Take a `state`. Raises InputError for one of another seed, policy, problems or settings."""
-        if counters.get("version") != VERSION or counters.get("of") != self._fingerprint():
+        if counters.get("version") != self.version or counters.get("of") != self._fingerprint():
             raise InputError("is of another seed, policy, problems, rules or settings than this run")
         for index, value in below("returns.", tensors).items():
             self.problems[int(index)].returns.extend(value.numpy())

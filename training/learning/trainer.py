@@ -1,9 +1,14 @@
-"""Trainer: what improves a policy; PPO, REINFORCE and that of whole plans are the three that there are."""
+"""Trainer: what improves a policy; PPO, REINFORCE and that of whole plans are the three that there are.
+
+One of a user's own is a class in the file of a learned placer. It has `update`, and `__init__(policy, problems,
+settings, seed)`, which sets `policy` and `optimizer`, or an `of`; all else has a default.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +16,7 @@ from torch import Tensor
 from envs.plans.plan import Plan
 from envs.prepared_problem import Incumbent
 from graphs.foundation.engine import Engine
+from graphs.foundation.errors import InputError
 from graphs.foundation.freed_memory import keep_freed_memory
 from graphs.foundation.items import Threads
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -19,6 +25,8 @@ from placers.learned.policy import SavedPolicy
 from placers.learned.settings import Ppo, Reinforce, Settings
 from training.learning.ranks import ALONE, Ranks
 from training.problems.random.renewed import RenewedProblems
+
+COUNTERS = ("updates", "imitated", "simulations")
 
 
 class Metrics(Protocol):
@@ -69,7 +77,9 @@ class Trainer(ABC):
     had never stopped.
     """
 
-    knows_step_times_only: ClassVar[bool]  # and no other objective
+    settings_type: ClassVar[type[msgspec.Struct] | None] = None  # of a user's own: of the section [trainer] of a recipe
+    version: ClassVar[str] = "1"  # of its state on disk
+    knows_step_times_only: ClassVar[bool] = False  # and no other objective
     shares_work: ClassVar[bool] = False  # its searches and simulations, with other processes
     divides_batch: ClassVar[bool] = False  # in its plans: graphs are captured with their batch law
     policy: SavedPolicy
@@ -87,21 +97,29 @@ class Trainer(ABC):
         self.simulations = 0  # so far
 
     @classmethod
-    @abstractmethod
     def of(
         cls,
         policy: Any,
         problems: Sequence[Problem],
         settings: Settings,
         seed: int,
-        renewed: RenewedProblems | None = None,
+        renewed: RenewedProblems | None = None,  # noqa: ARG003 - a recipe has none for a trainer of a user's own
         ranks: Ranks = ALONE,
     ) -> Self:
         """A trainer for a policy that declares it, of problems that stay and random ones that are renewed.
 
-        Several ranks each make one, and call the same methods. Raises InputError for a policy that is not for the
-        problems.
+        Several ranks each make one, and call the same methods. Unless a trainer says otherwise it learns in one
+        process, from problems that stay, and is made of the section [trainer]. Raises InputError for a policy that is
+        not for the problems, and for several ranks if it takes but one.
         """
+        if ranks.count > 1:
+            raise InputError(f"{cls.__name__} learns in one process; start it without torchrun")
+        made: Any = cls
+        trainer: Self = made(policy, problems, settings.own, seed)
+        for name in ("policy", "optimizer"):
+            if not hasattr(trainer, name):
+                raise InputError(f"{cls.__name__} has no `{name}`; set it in `__init__`")
+        return trainer
 
     @abstractmethod
     def update(self) -> Metrics:
@@ -115,20 +133,28 @@ class Trainer(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not begin with imitation")
 
-    @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Tensors and counters from which a run is resumed, in addition to the weights and what Adam knows."""
+        return {}, {"version": self.version} | {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
 
-    @abstractmethod
-    def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
-        """Take a `state`. Raises InputError for that of another run."""
+    def restore(
+        self,
+        tensors: Mapping[str, Tensor],  # noqa: ARG002 - there are none
+        counters: Mapping[str, str],
+    ) -> None:
+        """Take a `state`. Raises InputError for that of another version, seed or run."""
+        for key, ours in (("version", self.version), ("seed", str(self.seed))):
+            if counters.get(key) != ours:
+                raise InputError(f"written with {key} {counters.get(key)}, this run has {key} {ours}")
+        self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
-    @abstractmethod
     def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Best]]:
         """Learn from the first problem alone; yields the simulations taken so far, and the fastest that fits by then.
 
-        The opening, such a plan as the policy makes, is simulated first and does not count.
+        The opening, such a plan as the policy makes, is simulated first and does not count. Called only for the
+        trainers that policies name, so one of a user's own need not have it.
         """
+        raise NotImplementedError(f"{type(self).__name__} does not fine-tune")
 
     def take_rate(self, rate: float) -> None:
         """Have the optimizer learn at a rate."""

@@ -39,8 +39,6 @@ from training.problems.random.renewed import RenewedProblems
 LABELLED = 16  # problems of an update that labels them
 NOT_FITTING = 3.0  # times its seconds is what a plan counts that does not fit
 IMPOSSIBLE = 100.0  # times the fastest plan's is what a candidate counts that the problem does not take
-VERSION = "3"  # of its state on disk
-COUNTERS = ("updates", "imitated", "simulations")
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,7 @@ class WholePlansTrainer(Trainer):
     Raises InputError for another objective than the step time.
     """
 
+    version: ClassVar[str] = "3"
     knows_step_times_only: ClassVar[bool] = True
     shares_work: ClassVar[bool] = True
     divides_batch: ClassVar[bool] = True
@@ -150,15 +149,13 @@ class WholePlansTrainer(Trainer):
             f"label.{number}": torch.from_numpy(np.stack([each.seconds, each.fits]))
             for number, each in self.times.items()
         }
-        return labels, {"version": VERSION} | {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
+        _, counters = super().state()
+        return labels, counters
 
     def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
         """Take a `state`. Raises InputError for one of another version or seed."""
-        for key, ours in (("version", VERSION), ("seed", str(self.seed))):
-            if counters.get(key) != ours:
-                raise InputError(f"written with {key} {counters.get(key)}, this run has {key} {ours}")
+        super().restore(tensors, counters)
         self.times = {int(number): CandidateTimes(*label.numpy()) for number, label in below("label.", tensors).items()}
-        self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
     def imitate(self) -> float:
         """Label the next problems; NaN, as nothing is learned."""

@@ -14,7 +14,7 @@ from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.policy import SavedPolicy
 from placers.learned.settings import FEW_SAMPLES
-from training.runs.train import TRAINERS
+from training.runs.trainers import fine_tuner_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +64,10 @@ class FineTuner:
         """Fine-tune a copy of the policy; the starting policy stays as it is.
 
         A few simulations choose the zero-shot plan to beat, all others go to updates of the policy. Raises InputError
-        for an objective that the policy's training does not know.
+        for an objective that the policy's training does not know, and as `fine_tuner_of` does.
         """
         policy = copy.deepcopy(self.start.policy_for(problem))
-        kind_of_trainer = TRAINERS[policy.trainer]
+        kind_of_trainer = fine_tuner_of(self.start, policy)
         if kind_of_trainer.knows_step_times_only:
             remedy = "another policy, or this one without fine-tuning"
             problem.check_step_time(f"{self.name}, by REINFORCE,", remedy, measured=True)

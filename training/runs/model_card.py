@@ -11,7 +11,7 @@ from placers.learned.policy_meta import Meta
 from training.recipe import Recipe
 
 TEMPLATE = Path(__file__).resolve().parent / "card.md.j2"
-METHODS = {"ppo": "PPO", "reinforce": "REINFORCE", "whole_plans": "list-wise ranking"}  # by the name of the trainer
+METHODS = {"ppo": "PPO", "reinforce": "REINFORCE", "whole_plans": "list-wise ranking"}  # of placelab's trainers
 
 
 def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
@@ -53,9 +53,9 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         problems=problems,
         world=problems.world,
         folder=folder,
-        imitated=recipe.imitation.updates if trainer == "ppo" else 0,
+        imitated=recipe.imitation.updates,
         again=recipe.imitation.again,
-        trainer=METHODS[trainer],
+        trainer=METHODS.get(trainer, f"`{trainer}`"),
         plans_wholly=trainer == "whole_plans",
         groups=f"{', '.join(most)} or {last}" if most else last,
         **{name: [text for text, is_there in parts.items() if is_there] for name, parts in content.items()},

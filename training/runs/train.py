@@ -1,6 +1,7 @@
 """Train a learned placer over graph families, into a run folder."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -13,16 +14,13 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.foundation.machine import library_versions, processor_name
 from graphs.foundation.progress import progress_bar
+from graphs.foundation.user_code import user_code
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
-from placers.learned.lookup import learned_module, learned_placers, trainer_of
 from placers.learned.policy_meta import Meta
-from training.learning.ppo import PpoTrainer
 from training.learning.ranks import Ranks, is_restarted, joined
-from training.learning.reinforce import ReinforceTrainer
 from training.learning.trainer import Trainer, record_of
-from training.learning.whole_plans import WholePlansTrainer
 from training.loggers import DEFAULT_LOGGERS, Logger, check_access, check_loggers, flat
 from training.recipe import Recipe, Validation
 from training.runs import order_stage
@@ -30,13 +28,9 @@ from training.runs.problem_sets import LearnedProblems, training_problems, valid
 from training.runs.resources import PLAIN, Resources
 from training.runs.run_folder import RunFolder
 from training.runs.selection import Selection, Weights
+from training.runs.trainers import settings_of, trainer_and_module
 
 CHECKPOINT_EVERY = 100  # updates
-TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
-    "ppo": PpoTrainer,
-    "reinforce": ReinforceTrainer,
-    "whole_plans": WholePlansTrainer,
-}
 
 
 def train(
@@ -60,8 +54,10 @@ def train(
     Raises InputError for a recipe or folder that does not fit.
     """
     check_loggers(loggers)
-    kind = trainer_class(recipe.placer)
-    _check_workers(recipe.placer, resources.workers)
+    kind, extension = trainer_and_module(recipe.placer)
+    settings = settings_of(recipe, kind)
+    mine = by_name.own(recipe.placer)
+    _check_workers(recipe.placer, resources.workers, can_help=kind.shares_work and mine is None)
     if seed < 0:
         raise InputError(f"the seed is {seed}; expected 0 or more")
     folder = RunFolder(out)
@@ -71,17 +67,16 @@ def train(
     resumes = resume and folder.check_resumable(recipe)
     check_access(loggers)
     resources.check()
-    with joined() as ranks:
+    with joined() as ranks, user_code(mine.file) if mine else nullcontext():
         ranks.wait()  # nobody writes before all have looked
         folder = RunFolder(out, ranks)
-        extension = learned_module(recipe.placer)
         policy = extension.new_policy(recipe.network, seed)
         if recipe.order.updates:
             order_stage.learn("devices", policy, recipe)
         capture = partial(capture, with_law=True) if kind.divides_batch else capture
         given = (problems, None) if problems else training_problems(recipe, seed, capture)
         unseen = validation_problems(recipe, capture)
-        trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
+        trainer = kind.of(policy, given[0], settings, seed, given[1], ranks)
         selection = Selection(recipe.validation, unseen, ranks, chooses=recipe.chooses_weights)
         resources.place_encoder(trainer.policy)
         with resources.engine() as trainer.engine, folder.held():
@@ -100,22 +95,9 @@ def train(
     return placer
 
 
-def trainer_class(placer: str) -> type[Trainer]:
-    """What trains a placer's policies. Raises InputError for a placer that cannot be trained."""
-    declared = trainer_of(placer)
-    if declared not in TRAINERS and by_name.own(placer):
-        raise InputError(
-            f"placer {placer!r} cannot be trained: its file has no TRAINER, one of {', '.join(TRAINERS)}; give it that "
-            "and `new_policy`, as docs/how-to/extend.md says"
-        )
-    if declared not in TRAINERS:
-        raise InputError(f"placer {placer!r} cannot be trained; there are: {', '.join(learned_placers())}")
-    return TRAINERS[declared]
-
-
-def _check_workers(placer: str, workers: Workers) -> None:
+def _check_workers(placer: str, workers: Workers, *, can_help: bool) -> None:
     """Raise InputError for workers that cannot help: they could not import the classes of a user's file."""
-    if workers != 1 and (by_name.own(placer) or not trainer_class(placer).shares_work):
+    if workers != 1 and not can_help:
         raise InputError(f"placer {placer!r} learns in one process; leave out other workers")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from envs.costs.costs import costs_of
 from envs.simulation.held_memory import HeldMemory, Room
 from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.batch import Batch
@@ -52,10 +53,19 @@ class OneShotPolicy(Policy[Observation, Batch, UnitDevices]):
         return Batch.of(views)
 
     def logits(self, batch: Batch) -> Tensor:
-        """(problems, units, devices). Raises NotFiniteError if they are no numbers."""
+        """(problems, units, devices), -inf at padded devices. Raises NotFiniteError if they are no numbers.
+
+        Raises InputError for a network of a user's own whose outputs have another shape.
+        """
         out: Tensor = self.network(batch)
+        expected = (*batch.unit_mask.shape, batch.device_mask.shape[1])
+        if out.shape != expected:
+            raise InputError(
+                f"the network {type(self.network).__name__} returned {tuple(out.shape)}; expected (problems, units, "
+                f"devices), here {expected}"
+            )
         check_outputs(out)
-        return out
+        return out.masked_fill(~batch.device_mask[:, None], -torch.inf)
 
     @torch.no_grad()
     def act(self, batch: Batch, samples: int, generator: torch.Generator) -> UnitDevices:
