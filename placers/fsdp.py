@@ -2,7 +2,7 @@
 
 As PyTorch's FullyShardedDataParallel has it, weights are gathered block by block before they are used, and gradients
 summed up by reduce-scatters (Rajbhandari et al. 2020; Zhao et al. 2023). The plans are those of `parallel` with
-replicas alone.
+replicas alone, or with `tp` of replicas of shards within servers, as torchtitan combines them.
 
 Where a step does not fit, the batch is divided into as many micro-batches as make it fit; or layers are computed again
 with fewer micro-batches, those that save what is lacking in least time: whichever is faster. Devices hold equal parts,
@@ -26,7 +26,7 @@ from envs.expansion.servers import by_server
 from envs.pipelines.shares_by_speed import PARTS
 from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
-from envs.plans.schedule import Schedule, Shares, Zero
+from envs.plans.schedule import Shares, Zero
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
@@ -38,6 +38,7 @@ from placers.pipelines.fewer_layers_again import with_fewer_layers_again
 from placers.pipelines.merit import INVALID, Merit
 from placers.pipelines.micro_batches import doubled, least_micro_batches, numbers_of
 from placers.pipelines.replica_shares import ReplicaCosts, are_alike, of_each
+from placers.splits.sequences import along_sequence
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class Fsdp(Named):
 
     shard_group: int = 0
     """Of how many devices each group holds all parts; 0 for all devices, or those of each server if that is faster."""
+    tp: int = 1
+    """Shards of each replica, which divide columns and rows of weights, and all else along the sequence where they can.
+    Parts are of equal replicas, and `zero` is 3."""
     offload: bool = False
     """Whether the nearest CPU updates each device's part of the weights, and has its optimizer state (ZeRO-Offload)."""
     shares: str = ""
@@ -67,9 +71,11 @@ class Fsdp(Named):
             raise InputError(f"fsdp: zero is {self.zero}; expected 1, 2 or 3, and data_parallel holds all in whole")
         if self.micro_batches < 0:
             raise InputError(f"fsdp: micro_batches is {self.micro_batches}; expected at least 0")
-        Schedule(zero=self.zero, shard_group=self.shard_group)  # refused here, not after a model was captured
         if self.shares:
             given_shares("fsdp", self.shares)
+        Parallel(  # refused here, not after a model was captured
+            tp=self.tp, zero=self.zero, shard_group=self.shard_group, offload=self.offload, shares=self.shares
+        )  # fmt: skip
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The fastest of the plans that fit or, if none does, the one that lacks least; each is simulated.
@@ -83,9 +89,11 @@ class Fsdp(Named):
         for way in self._ways(problem, devices):
             self._try(problem, way, tried)
         assert tried.best is not None
-        used, notes = len(tried.best.devices[0]), []
+        used, notes = len(tried.best.devices[0]), list[str]()
+        if self.tp > 1:
+            notes = [f"fsdp: ZeRO-3 over {used // self.tp} replicas of {self.tp} tensor-parallel shards each."]
         if used < len(devices) and not self.shares:
-            notes = [f"fsdp: {used} of {len(devices)} devices, the most that a step's samples divide among."]
+            notes.append(f"fsdp: {used} of {len(devices)} devices, the most that a step's samples divide among.")
         if any(tried.best.schedule.shares):
             shares = tried.best.schedule.shares[0]
             going = of_each(problem, devices[:used], shares)
@@ -102,6 +110,11 @@ class Fsdp(Named):
         """The ways to divide batch and states that are tried, in that order."""
         samples, group = problem.graph.samples, self.shard_group
         way = _Way(problem, len(devices), self.zero, group, self.offload)
+        if self.tp > 1:
+            replicas = most_that_divide(problem.graph, max(len(devices) // self.tp, 1))
+            sequence = any(along_sequence(problem.graph, self.tp))
+            yield replace(way, replicas=replicas, tp=self.tp, sequence=sequence)
+            return
         if self.shares:
             shares = given_shares("fsdp", self.shares)
             yield replace(way, replicas=len(shares), shares=shares)
@@ -136,7 +149,7 @@ class Fsdp(Named):
         if self.micro_batches:
             return [self.micro_batches]
         possible = (1, *doubled(way.micro_batches or (1,), 1))
-        least = least_micro_batches(problem, way.replicas) / (max(_blocks(problem), 1) if again else 1)
+        least = least_micro_batches(problem, way.replicas * way.tp) / (max(_blocks(problem), 1) if again else 1)
         return [count for count in possible if count >= least] or [possible[-1]]
 
 
@@ -150,6 +163,8 @@ class _Way:
     shard_group: int
     offload: bool
     shares: Shares = ()
+    tp: int = 1
+    sequence: bool = False
     by_speed: ReplicaCosts | None = None
     """What shares are found by, if they are not given."""
 
@@ -167,8 +182,8 @@ class _Way:
         if self.by_speed is not None:
             shares = self.by_speed.shares(self.problem.graph.samples // micro_batches or PARTS, micro_batches)
         by = Parallel(
-            dp=self.replicas, micro_batches=micro_batches, recompute=again, zero=self.zero,
-            shard_group=self.shard_group, offload=self.offload, shares=":".join(map(str, shares)),
+            dp=self.replicas, tp=self.tp, sequence=self.sequence, micro_batches=micro_batches, recompute=again,
+            zero=self.zero, shard_group=self.shard_group, offload=self.offload, shares=":".join(map(str, shares)),
         )  # fmt: skip
         return by.place(self.problem).plan
 

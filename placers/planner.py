@@ -250,7 +250,7 @@ class _Planning:
             return splitting
         least, tried = least_micro_batches(problem, len(devices)), list[Rival]()
         for rival in splitting:
-            if least > 1:
+            if least > 1 and not rival.is_sharded:  # that one is divided into micro-batches
                 why = f"all its devices together cannot hold the step's batch, but about 1/{math.ceil(least)} of it"
             elif takes_minutes(rival):
                 why = f"{len(problem.graph):,} ops on {len(devices)} devices would take it minutes"

@@ -1,8 +1,8 @@
 """Degrees that are offered: tensor, sequence, context and expert parallelism as engineers would take them on a cluster.
 
 Each only where it can be: shards within a server, for products that columns and rows divide, and where servers are
-unequal, shares of the batch by which all end together; parts of the sequence where there are too few samples for all
-devices; and experts where there are any.
+unequal, shares of the batch by which all end together; weights in parts over several servers, and shards within
+each; parts of the sequence where there are too few samples for all devices; and experts where there are any.
 """
 
 import math
@@ -21,7 +21,7 @@ from placers.splits.experts import along_experts
 from placers.splits.sequences import along_sequence
 from placers.splits.undivided import why_undivided
 
-TENSOR_PARALLEL = "tensor parallel"
+TENSOR_PARALLEL, FULLY_SHARDED = "tensor parallel", "fully sharded and tensor parallel"
 
 
 def offered_degrees(problem: Problem) -> dict[str, str]:
@@ -39,6 +39,8 @@ def offered_degrees(problem: Problem) -> dict[str, str]:
         found[TENSOR_PARALLEL] = f"parallel:tp={shards}{said}"
         if any(along_sequence(graph, shards)):
             found["sequence parallel"] = f"parallel:tp={shards},sequence=true{said}"
+    if any(by) and graph.is_training and server.any() and _divides(graph, len(devices) // shards):
+        found[FULLY_SHARDED] = f"fsdp:tp={shards}"
     replicas = next((count for count in _divisors(len(devices)) if _divides(graph, count)), 1)
     parts = len(devices) // replicas
     if parts > 1 and any(along_sequence(graph, parts)):

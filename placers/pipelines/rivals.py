@@ -44,6 +44,11 @@ class Rival:
         """Whether their number may be chosen for it."""
         return self.spec.endswith("=")
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether replicas hold what belongs to weights in parts, in as many micro-batches as fit."""
+        return self.spec.partition(":")[0] == SHARDED[0]
+
     def placer(self, micro_batches: int = 0) -> Placer:
         """The planner, with so many micro-batches, if it takes them; 0 for its own number."""
         found: Placer = by_name.build(
@@ -75,9 +80,9 @@ class Rival:
 
     def _budget(self, contest: Contest) -> int | None:
         """The simulations that it may spend itself; None for all that are left."""
-        if self.spec not in (*SHARDED, OFFLOADED):
+        if not self.is_sharded:
             return None
-        least = LEAST_TRIED if self.spec in (SHARDED[0], OFFLOADED) else 1  # those that fit most often
+        least = 1 if self.spec in SHARDED[1:] else LEAST_TRIED  # those that fit most often
         most = FEW_TRIED if contest.is_large else MOST_TRIED
         return max(min(int(TRIED * contest.left), most), least)
 
@@ -104,7 +109,7 @@ def of_offload(problem: Problem, contest: Contest) -> list[Rival]:
 
 
 def of_degrees(problem: Problem) -> list[Rival]:
-    """Sequence, context and expert parallelism, where a problem may have them, and unequal tensor parallelism."""
+    """All that are offered but for tensor parallelism in equal shares."""
     offered = offered_degrees(problem).items()  # tensor parallelism in equal shares is one of `OF_SPLITS`
     return [Rival(spec) for kind, spec in offered if kind != TENSOR_PARALLEL or "shares" in spec]
 
@@ -112,6 +117,6 @@ def of_degrees(problem: Problem) -> list[Rival]:
 def takes_minutes(rival: Rival) -> bool:
     """Whether the plan of a large problem takes that long to find, or to simulate next to one that is almost the same.
 
-    Sequence parallelism takes about as long as the tensor parallelism that it is a form of.
+    Sequence parallelism takes about as long as the tensor parallelism that it is a form of, fully sharded or not.
     """
-    return rival.spec == "optcnn" or "sequence=true" in rival.spec
+    return rival.spec == "optcnn" or "sequence=true" in rival.spec or (rival.is_sharded and "tp=" in rival.spec)

@@ -13,7 +13,10 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.fsdp import Fsdp
 from placers.parallel import Parallel
+from placers.pipelines.budget import spending
+from placers.pipelines.contest import Contest
 from placers.pipelines.given_stages import pipeline_blocks
+from placers.pipelines.rivals import of_degrees
 from placers.planner import Planner
 
 MODEL = "transformer:layers=3,width=64,heads=2,sequence=32,batch=16,vocabulary=64"
@@ -128,6 +131,30 @@ def test_on_several_servers_each_holds_all_parts_where_that_is_faster() -> None:
     assert Fsdp(micro_batches=1, recompute="false").place(replace(servers, cluster=small), budget=9).plan == whole
 
 
+def test_it_fits_on_several_servers_with_tensor_parallelism_where_neither_fits_alone() -> None:
+    """As torchtitan combines them: sequence parallelism in each server, and ZeRO-3 over servers."""
+    servers = replace(problem(), cluster=load_cluster("v100_servers:servers=2,devices=2"))
+    degrees: dict[str, Any] = {"tp": 2, "sequence": True, "zero": 3}
+    assert Fsdp(tp=2).place(servers).plan == Parallel(**degrees).place(servers).plan
+    assert Fsdp(tp=2, micro_batches=2, recompute="true").place(servers).plan == (
+        Parallel(micro_batches=2, recompute=True, **degrees).place(servers).plan
+    )
+    needs = peak(Parallel(micro_batches=4, recompute=True, **degrees), servers)
+    devices = tuple(replace(device, memory_bytes=needs) for device in servers.cluster.devices)
+    tight = replace(servers, cluster=replace(servers.cluster, devices=devices))
+    found, alone = Fsdp(tp=2).place(tight, budget=12), Fsdp().place(tight, budget=19).plan
+    assert simulate(tight, found.plan).fits
+    assert not any(simulate(tight, each).fits for each in (alone, Parallel(tp=2, sequence=True).place(tight).plan))
+    assert found.notes == ("fsdp: ZeRO-3 over 2 replicas of 2 tensor-parallel shards each.",)
+    with spending(12, "planning") as spent:
+        contest = Contest(tight, spent)
+        for rival in of_degrees(tight):
+            rival.compared(contest, 0, 0, 1)
+    assert contest.best is not None
+    assert contest.best.who == "fsdp:tp=2"
+    assert not contest.best.merit.lacking
+
+
 def test_devices_that_samples_do_not_divide_among_and_unequal_ones_take_shares() -> None:
     odd = replace(problem(), graph=load_graph(MODEL.replace("batch=16", "batch=7"), with_law=True))
     assert sorted(Fsdp().place(odd, budget=9).plan.schedule.shares[0]) == [1, 2, 2, 2]
@@ -146,6 +173,9 @@ def test_devices_that_samples_do_not_divide_among_and_unequal_ones_take_shares()
         ({"micro_batches": -1}, "at least 0"),
         ({"shares": "3"}, "says no shares"),
         ({"shard_group": 1}, "at least 2"),
+        ({"tp": 0}, "at least 1"),
+        ({"tp": 2, "zero": 2}, "zero=2 cannot be combined with tp=2"),
+        ({"tp": 2, "shares": "3:1"}, "cannot be combined with tp=2 and zero=3"),
     ],
 )
 def test_what_it_does_not_take(knobs: dict[str, Any], message: str) -> None:

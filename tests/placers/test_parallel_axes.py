@@ -21,7 +21,7 @@ from graphs.problem import Problem
 from placers.parallel import Parallel
 from placers.pipelines.budget import spending
 from placers.pipelines.contest import Contest
-from placers.pipelines.offered_degrees import offered_degrees
+from placers.pipelines.offered_degrees import FULLY_SHARDED, offered_degrees
 from placers.pipelines.rivals import of_degrees
 from placers.splits.experts import along_experts
 from placers.splits.sequences import along_sequence
@@ -289,6 +289,7 @@ def test_degrees_are_offered_where_they_can_be() -> None:
     for problem, spec in kinds.values():
         offered = offered_degrees(problem)
         assert spec in offered.values()
+        assert FULLY_SHARDED not in offered  # on one server
         for each in offered.values():
             assert simulate(problem, by_name.build("placers", each).place(problem).plan).step_seconds > 0
     assert offered_degrees(Problem(load_graph("resnet:layers=26,image=32,batch=4"), servers(4))) == {}
@@ -299,7 +300,7 @@ def test_tensor_parallelism_has_shares_by_speed_on_unequal_servers() -> None:
     """Four times as fast, a server has four fifths: faster than equal shares, and compared by the planner."""
     given = captured(LONG.replace(f"batch={BATCH}", "batch=20"), "v100_servers:servers=2,devices=2")
     problem = replace(given, op_seconds=costs_of(given).op_seconds * (1.0, 1.0, 4.0, 4.0))
-    specs = [f"parallel:tp=2{knob},shares=4:1" for knob in ("", ",sequence=true")]
+    specs = [*(f"parallel:tp=2{knob},shares=4:1" for knob in ("", ",sequence=true")), "fsdp:tp=2"]
     assert [*offered_degrees(problem).values()] == [rival.spec for rival in of_degrees(problem)] == specs
     unequal, equal = (
         simulate(problem, by_name.build("placers", spec).place(problem).plan).step_seconds

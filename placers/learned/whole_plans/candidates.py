@@ -33,7 +33,7 @@ from placers.contract.whole_plans import accelerators, most_that_divide, why_pla
 from placers.pipelines.divided import DividedPipelines
 from placers.pipelines.local_search import of_different_forms
 from placers.pipelines.micro_batches import numbers_of
-from placers.pipelines.offered_degrees import offered_degrees
+from placers.pipelines.offered_degrees import FULLY_SHARDED, offered_degrees
 from placers.pipelines.pipeline_formula import PipelineFormula
 from placers.pipelines.proposals import Proposer
 from placers.splits.stage_splits import SearchedSplits
@@ -41,7 +41,7 @@ from placers.splits.undivided import why_undivided
 
 KINDS = (
     "replicas", "pipeline", "folded", "divided", "zero 1", "zero 2", "zero 3", "tensor parallel", "sequence parallel",
-    "context parallel", "expert parallel", "optcnn", "expert placement", "learned placement",
+    FULLY_SHARDED, "context parallel", "expert parallel", "optcnn", "expert placement", "learned placement",
 )  # fmt: skip
 LAYERS = 64  # of which stages are made
 PROPOSED = 32  # pipelines of the formula

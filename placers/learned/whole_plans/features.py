@@ -13,7 +13,7 @@ from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.whole_plans.candidates import KINDS, Candidate, Candidates
 
-FEATURES = ("whole plans, 3",)  # what the columns mean: another number is of other ones
+FEATURES = ("whole plans, 4",)  # what the columns mean: another number is of other ones
 ORDERS = (
     "early_backward_a", "early_backward_b", "gpipe", "zb_h1", "zb_h2", "interleaved", "interleaved_zero_bubble",
     "looped_bfs", "zb_v", "dualpipe_v",
