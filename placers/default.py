@@ -24,6 +24,7 @@ def build(*, samples: int = 0, cheap: bool = False, order: bool = True, seconds:
 
     A limit of processor `seconds` allows as many as fit.
 
+    Of a problem of more than 512 units one of several is METIS's plan, if there is time for that: none is behind it.
     With `cheap` some of those are plans of cheap placers, and passes of the policy over them. Without `order` ops run
     by the problem's rule, and not in the order that the policy chooses.
     Raises InputError if this copy of placelab comes without one of the policies.
@@ -38,6 +39,6 @@ def build(*, samples: int = 0, cheap: bool = False, order: bool = True, seconds:
     learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap, order=order)
     knobs = {"samples": samples, "cheap": cheap and "yes", "order": "" if order else "no"}
     name = by_name.spec_of("default", {knob: v for knob, v in knobs.items() if v})
-    named: Any = replace(learned, name=name, of_programs=of_programs.policy)
+    named: Any = replace(learned, name=name, of_programs=of_programs.policy, beside_baseline=True)
     limited: Placer = named if math.isinf(seconds) else named.within(seconds)
     return limited

@@ -19,6 +19,7 @@ from placers.search.metropolis import CoolingSchedule
 from placers.search.moves import random_placements
 from placers.search.running_starts import running_starts
 from placers.search.search import SearchPlacer
+from placers.search.starts import baseline
 
 NEVER = 2**62  # simulations in vain
 REORDER = 0.2  # the share of changes that are of the order
@@ -42,9 +43,17 @@ class HillClimbing(SearchPlacer):
             raise InputError(f"hill_climbing: patience is {self.patience}; expected at least 1")
         super().__post_init__()
 
-    def begin(self, problem: Problem, seed: int, budget: int) -> HillClimbingSearch:  # noqa: ARG002 - of one start
-        """It begins with a random placement, or the first of the running starts; that is returned unsimulated."""
-        return HillClimbingSearch(problem, self, seed, running_starts(problem))
+    def begin(self, problem: Problem, seed: int, budget: int) -> HillClimbingSearch:
+        """It begins with a random placement, or the first of the running starts; that is returned unsimulated.
+
+        The first simulation of a problem of many units is of METIS's plan: what it finds is not to be behind that.
+        """
+        search = HillClimbingSearch(problem, self, seed, running_starts(problem))
+        if budget > 0:
+            known = baseline(problem, seed, self.seconds)
+            search.evaluations.energies(known.placements)
+            search.notes += known.notes
+        return search
 
 
 build = HillClimbing

@@ -1,10 +1,14 @@
-"""A limit of processor seconds, for placers that can stop themselves: searches, and policies that draw samples."""
+"""A limit of processor seconds, for placers that can stop themselves: searches, and policies that draw samples.
+
+Others may say what they take, so that whoever has a limit need not ask them.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from graphs.foundation.errors import InputError
+from graphs.problem import Problem
 from placers.contract.placer import Placer
 
 UNLIMITED = 10**9  # simulations, where seconds are the limit
@@ -36,4 +40,13 @@ class Stoppable(Protocol):
 
     def within(self, seconds: float) -> Placer:
         """The same placer with a limit of processor seconds, which its name tells; itself if it has no use for one."""
+        ...
+
+
+@runtime_checkable
+class Estimated(Protocol):
+    """A placer that says how long it takes before it is asked for a plan."""
+
+    def least_seconds(self, problem: Problem) -> float:
+        """An estimate of the processor seconds of its fastest answer; 0 if there is none."""
         ...

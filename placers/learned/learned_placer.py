@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, SupportsIndex, TypeVar
 
@@ -24,7 +25,8 @@ from placers.learned.lookup import learned_module
 from placers.learned.policy import LearnedPolicy, SavedPolicy
 from placers.learned.policy_file import load_policy
 from placers.learned.policy_meta import load_meta
-from placers.learned.rounds import rounds
+from placers.learned.rounds import ENCODING, rounds
+from placers.search.starts import baseline
 
 P = TypeVar("P", bound=SavedPolicy)
 NEXT_ROUND = 1 << 24  # added to the seed of each round after the first
@@ -111,6 +113,14 @@ class PolicyPlacer(ABC, Generic[P]):
         name, knobs = by_name.parse(self.name)
         return replace(self, seconds=seconds, name=by_name.spec_of(name, {**knobs, "seconds": f"{seconds:g}"}))
 
+    def sample_seconds(self, problem: Problem) -> float:  # noqa: ARG002 - for placers of which it was measured
+        """An estimate of the processor seconds of a sample beyond the first, of any problem; 0 if there is none."""
+        return 0.0
+
+    def least_seconds(self, problem: Problem) -> float:
+        """As `placers.contract.time_limit.Estimated.least_seconds`."""
+        return (1 + ENCODING) * self.sample_seconds(problem)
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Another process does not find the classes of a user's file: it loads the policy from its folder."""
         checkpoint = by_name.parse(self.name)[1].get("checkpoint")
@@ -129,6 +139,7 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
     """A policy's most likely placement, or the best of several of its candidates."""
 
     order: bool = True  # whether a plan has the order that the policy chooses, if it chooses one
+    beside_baseline: bool = False  # whether it chooses from METIS's plan, too, of problems of many units
 
     def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
         """At most `count` placements to choose from, (count, units); the first is the most likely one."""
@@ -160,23 +171,35 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
         The plan has an order of its own if the policy chooses one, and placements are compared under theirs. The last
         simulation then is of the best placement under the problem's rule, or under its order if it was not simulated
         so, which is kept if it is faster. Within a limit of seconds it is so in each round of samples.
+        Where METIS's plan is among what it chooses from, that is simulated first, under the problem's rule.
         Raises InputError if the policy is not for such a problem.
         """
         limit_torch_threads()
         began = time.process_time()
         choices = max(1, min(self.samples or budget, budget))
-        policy, evaluator = self.policy_for(problem), evaluator_of(problem)
+        policy, evaluator, notes = self.policy_for(problem), evaluator_of(problem), tuple[str, ...]()
         if choices == 1 and not (self.makes_fit and budget > 1):
             placements, orders = self._drawn(policy, problem, 1, seed)
             chosen, order = placements[0], None if orders is None else orders[0]
         else:
+            others, notes = self._others(evaluator, choices, seed)
+            left = self.seconds - (time.process_time() - began)
             several = (
                 self._fitting(policy, evaluator, count, seed + number * NEXT_ROUND, budget, began)
-                for number, count in enumerate(rounds(self.seconds, choices))
+                for number, count in enumerate(rounds(left, choices - len(others), self.sample_seconds(problem)))
             )
-            best = reduce(Candidate.or_other, several)
+            best = reduce(Candidate.or_other, chain(others, several))
             chosen, order = best.placement, best.order
-        return PlacerResult.of_units(problem, chosen, self.name, seed, simulations=evaluator.simulations, order=order)
+        return PlacerResult.of_units(
+            problem, chosen, self.name, seed, simulations=evaluator.simulations, notes=notes, order=order
+        )
+
+    def _others(self, evaluator: Evaluator, choices: int, seed: int) -> tuple[list[Candidate], tuple[str, ...]]:
+        """The one candidate that is not the policy's, METIS's plan, if there is to be one; and notes."""
+        if not self.beside_baseline or choices == 1:
+            return [], ()
+        known = baseline(evaluator.problem, seed, self.seconds)
+        return [Candidate.best_of(evaluator, each[None], None) for each in known.placements], known.notes
 
     def _fitting(
         self, policy: LearnedPolicy, evaluator: Evaluator, count: int, seed: int, budget: int, began: float

@@ -6,6 +6,8 @@ seconds are the limit of a search, it is a share of these, and the clock is look
 A problem of many units has them at two of its levels, for each of the two is often much the better one. List
 schedulers are asked for the problem's own units first, as whoever runs them alone asks them; the others for a quarter
 of hundreds of op groups, but the best of them, METIS, for these as well. Then each is asked at the other of its levels.
+Of more units than that, METIS's plan of the units themselves is one of the starts, too, as long as that takes at most
+half of the seconds: no search is to be behind it (`Baseline`). Where a model runs already, it is not.
 Order and estimates are measured: `docs/results/archive/starts.md` says also why other placers are no starts.
 KaHIP is an optional package; without it, a note of the result says that this start was left out.
 """
@@ -13,19 +15,22 @@ KaHIP is an optional package; without it, a note of the result says that this st
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from envs.costs.costs import costs_of
+from envs.objectives.replacement import running_of
 from envs.orders import priorities_of
+from envs.plans.placer_result import PlacerResult
 from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
-from placers.contract.time_limit import Stoppable
+from placers.contract.time_limit import Estimated, Stoppable
 from placers.search.levels import Levels, at_finest
 from placers.search.running_starts import running_starts
 
@@ -76,9 +81,30 @@ TIME_SHARE = 0.5  # of the time of a search's simulations that its starts may ta
 SECONDS_SHARE = 0.2  # of its limit of seconds
 LEAST_TIME = 1000  # simulations; starts may always take as long as these
 LEAST_SECONDS = 0.1  # and as long as this: a thousand simulations of thirty ops take less than HEFT does
+LARGE_SHARE = 0.5  # of its limit of seconds, that METIS's plan of many units may take, or the first one of a policy
 OWN_SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
 MOST_SAMPLES = 16  # of a learned placer's policy that a start is chosen from; 63 gain as little after 1,000 simulations
 MOST_UNITS = 512  # of a level that starts are made at, if the problem has one with fewer
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """METIS as anyone runs it, of all units and without simulations: seconds, where units are tens of thousands."""
+
+    name: str = "metis"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - it needs none
+        """METIS's plan."""
+        result: PlacerResult = by_name.build("placers", self.name).place(problem, seed=seed)
+        return result
+
+    def least_seconds(self, problem: Problem) -> float:
+        """As `Estimated.least_seconds`: its runs take as long each as one that is timed."""
+        metis, one = (by_name.build("placers", spec) for spec in (self.name, f"{self.name}:default=true"))
+        _ = costs_of(problem), problem.units.neighbours  # kept: they are no part of each run
+        began = time.process_time()
+        one.place(problem)
+        return float(metis.seeds * (time.process_time() - began))
 
 
 class Asked(NamedTuple):
@@ -87,6 +113,7 @@ class Asked(NamedTuple):
     placer: Placer
     simulations: int  # that it may spend
     level: int  # at which it places
+    seconds: float = math.inf  # of a processor, that it may be estimated to take
 
 
 class Starts(NamedTuple):
@@ -115,8 +142,11 @@ def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None
 
     def asked() -> Iterator[Asked]:
         if learned is not None:
-            yield Asked(learned, samples, start_levels(levels)[0])
-        cheap = affordable(levels, budget) if math.isinf(until) else in_time(levels, until)
+            yield Asked(learned, samples, start_levels(levels)[0], LARGE_SHARE * seconds)
+        began = time.process_time()
+        yield from _baseline(levels[0], seconds)
+        by = until + time.process_time() - began  # it has seconds of its own
+        cheap = affordable(levels, budget) if math.isinf(until) else in_time(levels, by)
         for placer, level in cheap:  # not before one is asked for: they import much
             yield Asked(placer, own_simulations(budget), level)
 
@@ -124,19 +154,21 @@ def starts(levels: Levels, budget: int, seed: int, learned: Placer | None = None
 
 
 def starts_of(
-    placers: Iterable[Asked], levels: Levels, budget: int, seed: int, given: Sequence[Ints] = ()
+    placers: Iterable[Asked], levels: Levels, budget: int, seed: int, given: Sequence[Ints] = (),
+    *, or_fastest: bool = True,
 ) -> Starts:  # fmt: skip
     """The placements and orders of placers, after those that are given, (units,): at most `budget`, but always one.
 
     A placer that refuses the problem, or fails, is left out; if all do, everything is on the fastest device, as far as
-    the graph allows that.
+    the graph allows that, `or_fastest` is false, and there is none.
     """
     found: list[Ints] = list(given[: max(budget, 1)])
     orders: dict[int, Floats] = {}
     notes: list[str] = []
     spent = 0
-    for placer, allowed, level in placers if len(found) < max(budget, 1) else ():
+    for placer, allowed, level, limit in placers if len(found) < max(budget, 1) else ():
         try:
+            _check_time(placer, levels[level], limit)
             result = as_result(placer.place(levels[level], seed=seed, budget=allowed), placer.name, seed)
             placement = result.plan.per_unit(levels[level], "a search")
         except Exception as error:  # whatever it is, the others may do
@@ -150,12 +182,40 @@ def starts_of(
         found.append(at_finest(levels, level, placement))
         if len(found) >= budget:
             break
-    if not found:
+    if not found and or_fastest:
         problem, seconds = levels[0], costs_of(levels[0]).op_seconds
         found.append(problem.made_allowed(np.full(len(problem.units), int(seconds.sum(axis=0).argmin()))))
     ordered = np.array(list(orders), np.int64)
     priorities = np.array(list(orders.values())).reshape(len(orders), len(levels[0].graph))
-    return Starts(np.array(found), spent, tuple(notes), ordered, priorities)
+    placements = np.array(found, np.int64).reshape(len(found), len(levels[0].units))
+    return Starts(placements, spent, tuple(notes), ordered, priorities)
+
+
+def baseline(problem: Problem, seed: int, seconds: float = math.inf) -> Starts:
+    """METIS's plan of a problem of many units, which what a placer finds is to be compared with; or a note without it.
+
+    There is neither of a problem of few units, (0, units): METIS is one of many placers that are as cheap there. Nor is
+    there where a model runs already, for METIS moves all of it.
+    """
+    return starts_of(_baseline(problem, seconds), (problem,), 1, seed, or_fastest=False)
+
+
+def _baseline(problem: Problem, seconds: float) -> list[Asked]:
+    if len(problem.units) <= MOST_UNITS or running_of(problem) is not None:
+        return []
+    return [Asked(Baseline(), 0, 0, LARGE_SHARE * seconds)]
+
+
+def _check_time(placer: Placer, problem: Problem, limit: float) -> None:
+    """Raises InputError for a placer that takes longer, as it estimates itself, if it does."""
+    if math.isinf(limit) or not isinstance(placer, Estimated):
+        return
+    needed = placer.least_seconds(problem)
+    if needed > limit:
+        raise InputError(
+            f"its plan takes about {needed:.2g} s, and {limit:.2g} s are left to it, so that the plan found may be "
+            f"behind it; give {needed / LARGE_SHARE:.2g} s in all"
+        )
 
 
 def start_levels(levels: Levels) -> tuple[int, int]:

@@ -1,7 +1,9 @@
 """No start ends a search: what refuses or fails is left out, and named."""
 
+import itertools
 import sys
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.runtime import FIFO, IDEAL, RUNTIMES
@@ -30,6 +33,7 @@ from placers.search.starts import (
     TIME_SHARE,
     PowerLaw,
     affordable,
+    baseline,
     cheap_placers,
     start_levels,
     starts,
@@ -223,7 +227,8 @@ def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkey
     own = {placer for placer, level in asked if level == 0}
     assert own == {placer for start, placer in zip(STARTS, cheap_placers(), strict=True) if start.schedules}
     monkeypatch.setattr(module, "affordable", lambda *_: [each for each in asked if each[1] > 0])
-    found = starts(levels, 10**6, seed=0).placements
+    of_metis, *found = starts(levels, 10**6, seed=0).placements
+    assert (of_metis == baseline(levels[0], 0).placements[0]).all()
     units = levels[1].graph.units[levels[0].units.first_op]
     together = [(units == unit) for unit in range(75)]
     assert all(len(set(placement[tied])) == 1 for placement in found for tied in together)
@@ -275,6 +280,55 @@ def test_a_search_begins_under_the_better_of_the_rule_and_the_placers_own_order(
     assert own > 0
     fifo = replace(problem, runtime=RUNTIMES[FIFO.name])
     assert Annealing().place(fifo, budget=50).plan.order is None
+
+
+@cache
+def large(units: int) -> tuple[Problem, float]:
+    """A problem of many units, and the seconds of METIS's plan."""
+    problem = Problem(random_graph(units, seed=1), toy_cluster(4, latency=2.0))
+    return problem, simulate(problem, by_name.build("placers", "metis").place(problem, seed=3).plan).step_seconds
+
+
+@pytest.mark.parametrize("spec", ["annealing", "genetic", "hill_climbing", "default", "annealing:policy=default"])
+@pytest.mark.parametrize(("units", "budget"), [(600, 2), (2000, 3)])
+def test_nothing_found_for_many_units_is_behind_metis(spec: str, units: int, budget: int) -> None:
+    problem, of_metis = large(units)
+    found = by_name.build("placers", spec).place(problem, seed=3, budget=budget)
+    assert found.simulations == budget
+    assert simulate(problem, found.plan).step_seconds <= of_metis * (1 + 1e-9)
+
+
+def test_a_search_says_that_metis_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, ticks = Problem(random_graph(600, seed=1), toy_cluster(3)), itertools.count()
+    monkeypatch.setattr("placers.search.starts.time.process_time", lambda: float(next(ticks)))
+    of_metis = by_name.build("placers", "metis").place(problem, seed=3).plan
+    in_time, late = (baseline(problem, 3, seconds) for seconds in (100.0, 99.0))  # 50 runs of a second each
+    assert (in_time.placements[:, problem.graph.units] == of_metis.placement).all()
+    assert (len(in_time.placements), in_time.notes) == (1, ())
+    assert late.placements.shape == (0, len(problem.units))
+    assert late.notes == (
+        "start metis was left out: its plan takes about 50 s, and 50 s are left to it, so that the plan found may be "
+        "behind it; give 1e+02 s in all",
+    )
+    few = Problem(random_graph(60, seed=1), toy_cluster(3))
+    assert (len(baseline(few, 3).placements), baseline(few, 3, 1e-9).notes) == (0, ())
+
+
+@dataclass(frozen=True)
+class Slow(Whole):
+    """A placer that takes ten seconds at least."""
+
+    def least_seconds(self, problem: Problem) -> float:
+        return 10.0
+
+
+def test_a_policy_that_takes_too_long_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "in_time", lambda *_: [(cheap_placers()[0], 0)])
+    levels = levels_of(Problem(random_graph(9, seed=0), toy_cluster(2)))
+    for seconds, said in ((19.0, "its plan takes about 10 s, and 9.5 s are left"), (21.0, "a search takes op")):
+        found = starts(levels, 50, seed=0, learned=Slow(), seconds=seconds)
+        assert (len(found.placements), len(found.notes)) == (1, 1)
+        assert said in found.notes[0]
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -50,6 +50,13 @@ def test_rounds_fill_the_time_where_samples_take_what_is_expected(
     assert clock[0] + each * (ENCODING + 1) > seconds  # there was no time for another round
 
 
+@pytest.mark.parametrize("seconds", [0.01, 1.4, 2.0, 5.0])
+def test_rounds_of_samples_that_are_expected_to_take_long_keep_the_time(seconds: float, clock: list[float]) -> None:
+    for count in rounds(seconds, UNLIMITED, expected=0.1):
+        clock[0] += 0.1 * (ENCODING + count)
+    assert clock[0] <= max(seconds, 0.1 * (ENCODING + 1)) + 1e-9
+
+
 @pytest.mark.parametrize("most", [1, 3, FIRST, 100])
 def test_rounds_draw_no_more_than_is_allowed(most: int, clock: list[float]) -> None:
     assert list(rounds(math.inf, most)) == [most]
@@ -72,7 +79,7 @@ def test_a_policy_draws_samples_until_its_time_is_up(tmp_path: Path, monkeypatch
     policy = by_name.build("placers", f"sequential:checkpoint={stand_in(tmp_path / 'run')}")
     limited, budget = Seconds(0.5).given(policy)
     assert limited.name.endswith("seconds=0.5")
-    monkeypatch.setattr("placers.learned.learned_placer.rounds", lambda seconds, most: iter([8, 32, 5][:most]))
+    monkeypatch.setattr("placers.learned.learned_placer.rounds", lambda seconds, most, _: iter([8, 32, 5][:most]))
     found = limited.place(PROBLEM, budget=budget)
     assert found.simulations == 45
     first = policy.place(PROBLEM, budget=8)
