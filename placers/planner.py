@@ -239,7 +239,7 @@ class _Planning:
             else:
                 missed.append(rival.placer(self._planner.micro_batches).name)
         if missed:
-            self._notes.append(f"planner: no simulations were left to compare {', '.join(missed)}.")
+            self._notes.append(f"planner: {self._spent.said_of_missed(missed)}")
 
     def _splitting(self) -> list[Rival]:
         """Plans that divide ops by their indices; of a large problem those that take no minutes and may fit."""

@@ -150,7 +150,7 @@ class _Search:
     def _compared(self, word: str) -> Contestant | None:
         """A rival's plan, simulated, if it has one and there are simulations left."""
         if not self._spent.left:
-            self._notes.append(f"split_search: no simulations were left to compare {word}.")
+            self._notes.append(f"split_search: {self._spent.said_of_missed([word])}")
             return None
         try:
             return self._contest.compare(word, self._rival(word), self._seed)

@@ -18,6 +18,7 @@ from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 
 _PASS_ORDERS = "envs.pass_orders"
+_NAMES_IN_PYTORCH = {"1f1b": "early_backward_a", "interleaved1f1b": "interleaved"}  # in small letters
 AS_READY: Extension[PassOrder] = Extension(_PASS_ORDERS, "as_ready")
 """No order of passes: of what is ready, devices run earlier micro-batches first, and those by the plan's order of ops.
 
@@ -36,8 +37,11 @@ Shares = tuple[int, ...]  # of each replica of a stage; () if they are equal
 def pass_order_of(what: Extension[PassOrder] | str) -> Extension[PassOrder]:
     """The order of passes that a spec names, such as "gpipe", "early_backward_a:in_flight=4" or "my.py:build".
 
-    Raises InputError as `Extension.of`.
+    Orders that PyTorch calls otherwise may be given by its names, too. Raises InputError as `Extension.of`.
     """
+    if isinstance(what, str):
+        name, colon, knobs = what.partition(":")
+        what = f"{_NAMES_IN_PYTORCH.get(name.lower(), name)}{colon}{knobs}"
     return AS_READY if what == AS_READY.name else Extension.of(_PASS_ORDERS, what)
 
 

@@ -104,19 +104,27 @@ class Timeline:
         return np.bincount(self.placement, weights=self.finish - self.start, minlength=devices).astype(np.float64)
 
     def overflow(self) -> str:
-        """Where the plan does not fit, by how much, and what the memory goes to; empty if it fits."""
-        sentences = []
-        for index, device in enumerate(self.problem.cluster.devices):
-            peak = self.peak(index)
-            if peak.total > device.usable_bytes:
-                is_part = device.usable_bytes < device.memory_bytes
-                of_all = f", of {_bytes(device.memory_bytes)} what tensors may take" if is_part else ""
-                parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
-                sentences.append(
-                    f"{device.name} needs {_bytes(peak.total)} of its {_bytes(device.usable_bytes)}{of_all} "
-                    f"({parts} {_bytes(peak.state)}, activations {peak.parts(_bytes)} at the peak)"
-                )
-        return "; ".join(sentences)
+        """What the device that lacks most needs, for what, and how many others lack some; empty if the plan fits."""
+        if not self.overfull:
+            return ""
+        worst, others = self.overfull[0], len(self.overfull) - 1
+        device, peak = self.problem.cluster.devices[worst], self.peak(worst)
+        is_part = device.usable_bytes < device.memory_bytes
+        room = f"its {_bytes(device.memory_bytes)}"
+        room = f"the {_bytes(device.usable_bytes)} that tensors may take of {room}" if is_part else room
+        parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
+        more = f"; {others} other device{'s' * (others > 1)} need{'s' * (others == 1)} more than there is, too"
+        return (
+            f"{device.name} needs {_bytes(peak.total)} of {room} ({parts} {_bytes(peak.state)}, activations "
+            f"{peak.parts(_bytes)} at the peak){more if others else ''}"
+        )
+
+    @cached_property
+    def overfull(self) -> tuple[int, ...]:
+        """Devices that need more memory than they have, what lacks most first."""
+        room = np.array([device.usable_bytes for device in self.problem.cluster.devices])
+        lacks = self.peak_bytes - room
+        return tuple(row for row in np.argsort(-lacks, kind="stable").tolist() if lacks[row] > 0)
 
     def peak(self, device: int) -> Peak:
         """What a device holds at its peak, or at the first of several."""

@@ -211,12 +211,14 @@ class SimulatedPlan(Shown):
         largest, expansion = int(timed.output_bytes.argmax()), self.timeline.expansion
         which = timed.names[largest] if expansion is None else expansion.held_by(largest)
         whole = "" if self.plan.is_placement else ", more micro-batches, recomputation of more stages"
+        is_search = self.result.simulations > 1
+        failed = "no plan was found that fits" if is_search else "this plan does not fit"
+        budget = ", a larger `budget`" if is_search else ""
         raise DoesNotFitError(
-            f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
-            f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
+            f"{failed} {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters and their state need "
+            f"{state}, all devices together hold {capacity}, and the largest output is "
             f"{memory(timed.output_bytes[largest])} ({which}). Try more or larger devices, a smaller "
-            f"batch{whole}, a larger `budget`, or `optimizer='sgd'`; `placelab fits` shows what other kinds of plans "
-            "need"
+            f"batch{whole}{budget} or `optimizer='sgd'`; `placelab fits` shows what other kinds of plans need"
         )
 
     def to_json(self) -> dict[str, Any]:

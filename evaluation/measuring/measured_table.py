@@ -19,10 +19,12 @@ KINDS = 8  # of ops that are shown: those that took longest
 def measured_table(run: MeasuredRun, devices: Sequence[str], cores: int) -> Iterator[RenderableType]:
     """By device, kind of op and link what was predicted and measured; a chart of both steps; and sentences."""
     yield _devices(run, devices)
-    kinds = kind_rows(run)
-    yield _rows(f"The {min(KINDS, len(kinds))} kinds of ops that took longest", "kind", "ops", kinds[:KINDS])
+    kinds, as_planned = kind_rows(run), not _elsewhere(run, devices)
+    title = f"The {min(KINDS, len(kinds))} kinds of ops that took longest"
+    yield _rows(title, "kind", "ops", kinds[:KINDS], as_planned=as_planned)
     if links := link_rows(run):
-        yield _rows("Links, from when a tensor is handed over until its reader has it", "link", "transfers", links)
+        title = "Links, from when a tensor is handed over until its reader has it"
+        yield _rows(title, "link", "transfers", links, as_planned=as_planned)
     for name, step in (("Predicted", run.predicted), ("Measured", run.measured)):
         yield Text(f"{name}:")
         yield StepChart(step)
@@ -35,13 +37,13 @@ def measured_sentences(run: RunSteps, devices: Sequence[str], cores: int) -> Ite
     """Step times and losses, where it ran, and what the comparison with the unplaced model says."""
     predicted, measured = run.predicted.step_seconds, run.step_seconds
     over = measured / predicted if predicted else float("nan")
-    taken = (
-        f"One step takes {seconds(measured)} measured, the median of {len(run.counted)} (the shortest "
-        f"{seconds(float(run.counted.min()))}), and {seconds(predicted)} predicted"
-    )
-    planned = run.predicted.problem.cluster
-    if on_others := [on for on, is_cpu in zip(devices, planned.is_cpu, strict=True) if is_cpu != (on == "cpu")]:
-        yield f"{taken} on {planned.name}: it ran on {on_others[0]} instead, which says nothing of the prediction."
+    counted, every = len(run.counted), len(run.seconds)
+    of_steps = f"the median of {'the last ' * (counted < every)}{counted} of {every} steps (the shortest "
+    of_steps = f"{of_steps}{seconds(float(run.counted.min()))})" if counted > 1 else f"in the last of {every} steps"
+    taken = f"One step takes {seconds(measured)} measured, {of_steps}, and {seconds(predicted)} predicted"
+    if other := _elsewhere(run, devices):
+        name = run.predicted.problem.cluster.name
+        yield f"{taken} on {name}: it ran on {other} instead, which says nothing of the prediction."
     else:
         yield f"{taken}: {ratio(over)} times as long as predicted."
     yield f"The loss was {run.losses[0]:.6g} in the first of {len(run.losses)} steps, {run.losses[-1]:.6g} in the last."
@@ -54,6 +56,12 @@ def measured_sentences(run: RunSteps, devices: Sequence[str], cores: int) -> Ite
     elif run.differences:
         worst = max(run.differences, key=lambda each: each.relative)
         yield f"Its first step is NOT that of the unplaced model: {worst.what} differ, most in {worst.name!r}."
+
+
+def _elsewhere(run: RunSteps, devices: Sequence[str]) -> str:
+    """What it ran on in place of a device of another kind, the first of them; empty if it ran as planned."""
+    is_cpu = run.predicted.problem.cluster.is_cpu
+    return next((on for on, planned in zip(devices, is_cpu, strict=True) if planned != (on == "cpu")), "")
 
 
 def _devices(run: MeasuredRun, devices: Sequence[str]) -> Table:
@@ -78,13 +86,16 @@ def grown(run: RunSteps, growth: Growth) -> list[str]:
     return [NOTHING if math.isnan(each) else memory(each) for each in values]
 
 
-def _rows(title: str, what: str, count: str, rows: Sequence[TimeComparison]) -> Table:
+def _rows(title: str, what: str, count: str, rows: Sequence[TimeComparison], *, as_planned: bool) -> Table:
+    """Ratios only if it ran on what was planned. What is sent takes time: 0 seconds are not measured."""
     has_bytes = any(row.bytes for row in rows)
-    made = table(title, what, *numbers(count, *["sent"] * has_bytes, "predicted", "measured", "ratio"))
+    heads = count, *["sent"] * has_bytes, "predicted", "measured", *["ratio"] * as_planned
+    made = table(title, what, *numbers(*heads))
     for row in rows:
         sent = [memory(row.bytes)] if has_bytes else []
-        times = seconds(row.predicted), seconds(row.measured), ratio(row.ratio)
-        made.add_row(row.name, f"{row.count:,}", *sent, *times)
+        measured = seconds(row.measured) if row.measured or not row.bytes else NOTHING
+        over = [ratio(row.ratio) if measured != NOTHING else NOTHING] * as_planned
+        made.add_row(row.name, f"{row.count:,}", *sent, seconds(row.predicted), measured, *over)
     return made
 
 

@@ -125,8 +125,14 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         f"Cost model: {timing(timeline.problem)}.",
         *timing_remarks(timeline.problem),
         *reserved_sentences(timeline.problem.cluster),
-        *([] if timeline.fits else [f"This plan does not fit: {timeline.overflow()}."]),
+        *([] if timeline.fits else [_overfull_sentence(timeline)]),
     ]
+
+
+def _overfull_sentence(timeline: Timeline) -> str:
+    """Which devices need more than they have; how much is in the table of devices."""
+    names = [timeline.problem.cluster.devices[row].name for row in timeline.overfull]
+    return f"This plan does not fit: too little memory on {listed(names)}."
 
 
 def schedule_sentence(expansion: Expansion) -> str:

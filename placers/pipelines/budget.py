@@ -1,6 +1,6 @@
 """Spent: how many simulations a planner has made of those that it may make, and whether it is to stop."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,6 +26,12 @@ class Spent:
     def left(self) -> int:
         """How many more may be made; 0 after Ctrl-C."""
         return 0 if self.stopped else max(self.budget - self.simulations, 0)
+
+    def said_of_missed(self, names: Sequence[str]) -> str:
+        """Why placers were not compared, as the end of a note: Ctrl-C, or no simulations left."""
+        if self.stopped:
+            return f"stopped before {', '.join(names)} {'were' if len(names) > 1 else 'was'} compared."
+        return f"no simulations were left to compare {', '.join(names)}."
 
     @contextmanager
     def kept(self, count: int) -> Iterator[None]:

@@ -267,6 +267,8 @@ def test_a_schedule_takes_a_spec_and_holds_the_order_that_it_names() -> None:
     assert (again, hash(again)) == (schedule, hash(schedule))
     assert eval(repr(schedule)) == schedule, "as text, as plans are written"
     assert replace(schedule, order="as_ready").order is AS_READY is Schedule().order
+    assert Schedule(4, order="1F1B:in_flight=2") == schedule
+    assert Schedule(4, order="Interleaved1F1B").order.name == "interleaved"
     with pytest.raises(InputError, match="unknown pass order 'gpip'; did you mean 'gpipe'"):
         Schedule(4, order="gpip")
     with pytest.raises(InputError, match="unknown pass order 'as_ready'"):

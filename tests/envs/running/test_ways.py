@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Group
 
 from envs.plans.plan import Plan
 from envs.running.adam import Adam
@@ -19,11 +20,12 @@ from envs.running.training_job import Training, UnplacedJob
 from envs.running.ways import check_can_run, check_model, step_of
 from evaluation.commands.load_placer import load_placer
 from evaluation.commands.problems import problem_of
-from evaluation.measuring.measured_table import measured_sentences
+from evaluation.measuring.measured_table import measured_sentences, measured_table
 from graphs.files.load import load_graph
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import as_result
+from tests.evaluation.some_records import to_text
 
 TRAINING = Training("transformer:layers=2,width=16,heads=2,sequence=8,batch=8,vocabulary=32", steps=3)
 
@@ -137,6 +139,8 @@ def test_without_room_for_the_model_a_plan_is_run_and_said_not_to_be_compared(
     assert len(run.losses) == TRAINING.steps
     assert not run.differences
     sentences = list(measured_sentences(run, workers.devices, 2))
+    assert f"in the last of {TRAINING.steps} steps" in sentences[0]
+    assert "ratio" not in to_text(Group(*measured_table(run, workers.devices, 2))), "CPUs in place of GPUs"
     gpus = problem.cluster.name
     assert sentences[0].endswith(f" predicted on {gpus}: it ran on cpu instead, which says nothing of the prediction.")
     [said] = [each for each in sentences if "compared" in each]

@@ -282,6 +282,13 @@ def test_notes_say_who_won_and_by_how_much() -> None:
     assert "before simulation its step was estimated as" in notes[2]
 
 
+def test_what_was_not_compared_is_laid_to_ctrl_c_only_after_it() -> None:
+    with spending(0, "planner") as spent:
+        assert spent.said_of_missed(["metis"]) == "no simulations were left to compare metis."
+        signal.raise_signal(signal.SIGINT)
+        assert spent.said_of_missed(["metis", "fsdp"]) == "stopped before metis, fsdp were compared."
+
+
 def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = OpEvaluator._simulated
     calls = itertools.count()
