@@ -171,7 +171,7 @@ def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, parts: st
         other = f" of the same name, but with other ops{parts}" if theirs.name == given.name else ""
         raise InputError(
             f"this plan is for {what} {theirs.name!r} ({theirs.fingerprint}), given {given.name!r} "
-            f"({given.fingerprint}){other}; to apply it all the same, remove the {what}'s fingerprint from the file"
+            f"({given.fingerprint}){other}; to apply it all the same, remove `{what}.fingerprint` from the file"
         )
 
 

@@ -46,6 +46,7 @@ def _fullest(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
     caption = (
         "Optimizer: its state and gradients. Activations: with inputs; 2 of 8 are those of two of the step's eight "
         "micro-batches. In transit: copies of what other devices made, and parts of gradients in an all-reduce. "
+        "Each row is at that plan's own peak: after a backward pass few activations are left. "
     )
     caption += " ".join(reserved_sentences(problem.cluster)) or (
         "Leave room for what is not counted: driver and framework (often 0.5 to 1 GiB of a card), fragmentation, what "

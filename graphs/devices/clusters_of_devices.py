@@ -53,7 +53,8 @@ def _meant(text: str) -> _Devices | None:
 
 
 def _is_called(name: str, text: str) -> bool:
-    """Whether a name of the catalogue is what a text means: "a100-80gb" is "A100", and "rtx4090" is "4090"."""
+    """Whether a name of the catalogue is what a text means: "a100-80gb" is "A100" or "a10080", "rtx4090" "4090"."""
     asked = _LEFT_OUT.sub("", text.lower())
-    names = {_LEFT_OUT.sub("", name), _LEFT_OUT.sub("", name.rpartition("-")[0])} - {"", "rtx"}
+    whole = _LEFT_OUT.sub("", name)
+    names = {whole, whole.removesuffix("gb"), _LEFT_OUT.sub("", name.rpartition("-")[0])} - {"", "rtx"}
     return not names.isdisjoint({asked, f"rtx{asked}"})

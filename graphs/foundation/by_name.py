@@ -252,6 +252,9 @@ def own(spec: str) -> Own | None:
         return Own(Path(match["function"].rpartition(":")[0]), match["function"], match["knobs"])
     file = spec.partition(":")[0]
     if file.endswith(".py"):
+        name, comma, knobs = spec.removeprefix(f"{file}:").partition(",")
+        if comma and name.isidentifier():
+            raise InputError(f"{spec!r}: knobs follow a second colon; write {file}:{name}:{knobs}")
         raise InputError(f"{spec!r}: expected the name of a function after the file, as in {file}:NAME")
     return None
 

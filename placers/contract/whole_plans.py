@@ -52,11 +52,15 @@ def check_divides(graph: OpGraph, placer: str, micro_batches: int, replicas: int
     """Raise InputError if it is known that a step's samples cannot be divided so, in `shares` if there are any."""
     parts = sum(shares) or replicas
     if graph.samples % (micro_batches * parts):
-        each = f"of {parts} parts, the shares {':'.join(map(str, shares))}" if shares else f"on {replicas} replicas"
+        each = (
+            f"of {parts} parts, the shares {':'.join(map(str, shares))}"
+            if shares
+            else f"on {replicas} replica{'s' * (replicas > 1)}"
+        )
         raise InputError(
             f"{placer}: a step of {graph.name!r} has {graph.samples} samples, which cannot be divided into "
             f"{micro_batches} micro-batch{'es' * (micro_batches > 1)} {each}; choose numbers whose product divides "
-            f"{graph.samples}"
+            f"{graph.samples}, or another `batch`"
         )
 
 

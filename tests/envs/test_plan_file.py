@@ -155,7 +155,9 @@ def test_a_plan_for_another_graph_or_cluster_is_refused_naming_both(tmp_path: Pa
     other = Problem(toy_graph([1, 3], [(0, 1)], name="second"), problem.cluster)
     with pytest.raises(InputError, match=r"this plan is for graph 'first' .* given 'second'"):
         load_plan(path, other)
-    with pytest.raises(InputError, match=r"this plan is for cluster 'toy2' .* given 'toy3'"):
+    with pytest.raises(
+        InputError, match=r"this plan is for cluster 'toy2' .* given 'toy3'.*remove `cluster.fingerprint` from the file"
+    ):
         load_plan(path, Problem(problem.graph, toy_cluster(3)))
 
 

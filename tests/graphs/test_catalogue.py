@@ -72,6 +72,7 @@ def test_products_in_other_precisions_are_as_fast_as_data_sheets_say() -> None:
     ("given", "meant", "devices", "bandwidth"),
     [
         ("a100x2", "mixed:a100-80gbx2,link=nvlink3", 2, 300),
+        ("a10040x2", "mixed:a100-40gbx2,link=nvlink3", 2, 300),
         ("h100x8", "mixed:h100x8,link=nvlink4", 8, 450),
         ("rtx4090x2", "mixed:rtx4090x2,link=pcie4x16", 2, 24),
         ("RTX 4090x2", "mixed:rtx4090x2,link=pcie4x16", 2, 24),

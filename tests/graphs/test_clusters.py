@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.cluster import Cluster, Device
+from graphs.cluster import GIB, Cluster, Device
 from graphs.devices.cluster_file import ClusterFile, load_cluster_file, save_cluster
 from graphs.devices.topology import Level, hierarchical
 from graphs.files.load import load_cluster
@@ -48,6 +48,11 @@ def test_each_published_machine() -> None:
     assert (elastic.bandwidth[0, 7], elastic.bandwidth[0, 8]) == (15.754e9, 5e9)
     a100 = load_cluster("dgx_a100:servers=2")
     assert (a100.bandwidth[0, 7], a100.bandwidth[0, 8]) == (300e9, 25e9)
+    larger = load_cluster("dgx_a100:servers=2,memory=80")
+    assert load_cluster(larger.name).fingerprint == larger.fingerprint
+    assert (larger.devices[0].memory_bytes, a100.devices[0].memory_bytes) == (80 * GIB, 40 * GIB)
+    with pytest.raises(InputError, match="unknown memory '60'; there are: 40, 80"):
+        load_cluster("dgx_a100:memory=60")
     assert a100.channel[0, 8] != a100.channel[1, 8]  # a network card each
     assert load_cluster("dgx_h100:servers=1").bandwidth[0, 7] == 450e9
     switches = load_cluster("p100_switches:switches=2,devices=2")

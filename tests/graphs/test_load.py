@@ -59,6 +59,7 @@ def test_a_users_callable() -> None:
         ("missing.json", r"missing\.json does not exist"),
         ("missing.py:model", r"missing\.py: no such Python file"),
         ("missing.py", r"expected the name of a function after the file, as in missing\.py:NAME"),
+        ("missing.py:net,layers=8", r"knobs follow a second colon; write missing\.py:net:layers=8"),
         ("missing.txt", r"missing\.txt does not exist"),
         ("missing.onnx", r"missing\.onnx does not exist"),
         ("missing.onnx:batch=0", "expected sizes as"),

@@ -362,7 +362,7 @@ def test_latency_is_what_pipelines_are_judged_by_where_it_is_the_objective() -> 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="has 12 samples, which cannot be divided into 5 micro-batches"):
         Planner(micro_batches=5).place(chain(1, 4, [1.0, 1.0], samples=12), budget=9)
-    with pytest.raises(InputError, match="cannot be divided into 8 micro-batches on 1 replicas; choose numbers whose"):
+    with pytest.raises(InputError, match="cannot be divided into 8 micro-batches on 1 replica; choose numbers whose"):
         Planner(micro_batches=8).place(chain(1, 4, [1.0, 1.0], samples=12), budget=9)
     with pytest.raises(InputError, match="planner: layers is 0; expected at least 1"):
         Planner(layers=0)
