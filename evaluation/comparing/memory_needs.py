@@ -14,8 +14,10 @@ from evaluation.records.formatting import memory
 from evaluation.records.printed import Printed
 from evaluation.tables.memory_tables import memory_tables
 from evaluation.tables.plan_memory import DeviceMemory, PlanMemory
-from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.errors import DoesNotFitError, InputError, listed
 from graphs.foundation.progress import progress
+from graphs.op_graph.optimizers import NONE
+from graphs.op_graph.precision import SINGLE
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 
@@ -44,8 +46,8 @@ class MemoryNeeds(Printed):
         best = min(made, key=lambda plan: plan.fullest.lacks)
         raise DoesNotFitError(
             f"none of these plans fits {name!r} on {cluster.name!r}: least is lacking with {best.kind}, "
-            f"{memory(best.fullest.lacks)} on {best.fullest.device}. Try `placelab place`, which searches "
-            "for others, more or larger devices, a smaller batch, more micro-batches, or `optimizer='sgd'`"
+            f"{memory(best.fullest.lacks)} on {best.fullest.device}. Try `placelab place`, which searches for others, "
+            f"{listed(_remedies(self.problem, best.fullest))}, or more or larger devices"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -55,6 +57,18 @@ class MemoryNeeds(Printed):
 
     def _shown(self) -> RenderableType:
         return memory_tables(self.problem, self.plans)
+
+
+def _remedies(problem: Problem, fullest: DeviceMemory) -> list[str]:
+    """What makes room on a device by itself: less of what is large there."""
+    graph, remedies = problem.graph, []
+    if fullest.weights + fullest.state <= fullest.limit:
+        remedies += ["a smaller batch", "more micro-batches"]
+    if fullest.state > fullest.lacks and problem.optimizer not in {NONE, "sgd"}:
+        remedies += ["`optimizer='sgd'`"]
+    if graph.calls and SINGLE in (graph.weight_precisions or (SINGLE,)):  # others than captured keep theirs
+        remedies += ["`precision='bf16'`"]
+    return remedies or ["a smaller model"]
 
 
 def _memory(problem: Problem, kind: str, placer: Placer, budget: int, seed: int) -> PlanMemory:

@@ -68,8 +68,8 @@ def _of_stand_ins(error: StepError | None) -> str:
     if error is None or error.steps < FEWEST:
         return "The error to expect of their steps is not known."
     return (
-        f"Error to expect of their steps: {_off(error)}, by {error.steps} on GPUs that were measured and timed by "
-        "another's shares; of architectures that are further away it is not known."
+        f"Their steps may be off by {_off(error)}: so were {error.steps} steps of other GPUs, estimated in this way. "
+        "For architectures that are further away the error is not known."
     )
 
 

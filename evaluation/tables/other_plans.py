@@ -11,7 +11,7 @@ from envs.plans.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import numbers, ratio, seconds, table
-from evaluation.tables.alone import Alone, fastest_alone
+from evaluation.tables.alone import fastest_alone
 from evaluation.tables.step_summary import SAME
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -21,6 +21,7 @@ from placers.data_parallel import DataParallel
 from placers.fsdp import Fsdp
 
 MOST_COPIES = 100_000  # of ops on devices, whose step is simulated for a row; ours
+THIS = "this one"
 TRIED = 16  # plans that a placer may simulate, as those of `fits`
 
 
@@ -31,8 +32,9 @@ class OtherPlans:
     problem: Problem
     step_seconds: float  # of the plan that they are next to
     fits: bool
-    alone: Alone | None
+    alone: tuple[str, float] | None  # how the fastest device takes the step, and seconds; None if none fits
     others: dict[str, Timeline]  # data parallelism and FSDP, where they can be had
+    name: str = THIS  # of the plan that they are next to
 
     @classmethod
     def of(cls, timeline: Timeline, found: PlacerResult | None = None) -> "OtherPlans | None":
@@ -43,21 +45,25 @@ class OtherPlans:
         problem = timeline.problem if timeline.expansion is None else timeline.expansion.given
         if len(problem.cluster) < 2 or not problem.graph.is_training:
             return None
-        others = dict(_others(problem, found or PlacerResult(Plan(()))))
+        others, plan = dict(_others(problem, found or PlacerResult(Plan(())))), _plan(timeline)
+        same = [name for name, each in others.items() if _plan(each) == plan]
+        alone = _alone(problem, others)
+        others = {name: each for name, each in others.items() if name not in same}
         if found is not None and found.runnable is not None:
             others["the best that `placelab run` runs"] = simulate(problem, found.runnable)
-        return cls(problem, timeline.step_seconds, timeline.fits, fastest_alone(problem), others)
+        return cls(problem, timeline.step_seconds, timeline.fits, alone, others, ", ".join((THIS, *same)))
 
     def headline(self) -> str:
         """The answer in a sentence: what the plan gains, or that nothing does."""
         taken = f"This plan takes {seconds(self.step_seconds)} a step"
         if self.alone is None:
             return f"{taken}; no device holds everything alone."
-        one, faster = f"{self.alone.device} alone, {seconds(self.alone.seconds)}", self._over(self.step_seconds)
+        name, alone_seconds = self.alone
+        one, faster = f"{name}, {seconds(alone_seconds)}", self._over(self.step_seconds)
         if faster > 1 + SAME:
             return f"{taken}, {ratio(faster)} times as fast as {one}."
         fitting = [each.step_seconds for each in self.others.values() if each.fits]
-        if self._over(min(fitting, default=self.alone.seconds)) > 1 + SAME:
+        if self._over(min(fitting, default=alone_seconds)) > 1 + SAME:
             return f"{taken} and gains nothing over {one}; others do: `placelab place` compares all kinds."
         if faster < 1 - SAME:  # others than were looked at may gain
             return f"{taken}, {ratio(1 / faster)} times as long as {one}; `placelab place` compares all kinds."
@@ -65,18 +71,31 @@ class OtherPlans:
 
     def table(self) -> Table:
         """A row for each."""
-        made = table("", "plan", *numbers("step", "times as fast as one device"), "memory")
-        rows = [("this one", self.step_seconds, self.fits)]
+        made = table("", "plan", *numbers("step", "speed-up"), "memory")
+        rows = [(self.name, self.step_seconds, self.fits)]
         rows += [(name, each.step_seconds, each.fits) for name, each in self.others.items()]
-        if self.alone is not None:
-            rows.append((f"{self.alone.device} alone", self.alone.seconds, True))
+        if self.alone is not None and self.alone[0] not in {name for name, *_ in rows}:
+            rows.append((*self.alone, True))
         for name, taken, fits in rows:
             over = "" if self.alone is None else ratio(self._over(taken))
             made.add_row(name, seconds(taken), over, "fits" if fits else Text("does not fit", style="bold red"))
         return made
 
     def _over(self, taken: float) -> float:
-        return self.alone.seconds / taken if self.alone is not None and taken > 0 else float("nan")
+        return self.alone[1] / taken if self.alone is not None and taken > 0 else float("nan")
+
+
+def _plan(timeline: Timeline) -> Plan:
+    return Plan.of(timeline.placement.tolist()) if timeline.expansion is None else timeline.expansion.plan
+
+
+def _alone(problem: Problem, others: dict[str, Timeline]) -> tuple[str, float] | None:
+    """One device with the whole batch or, where none holds that, with in micro-batches, if a plan has that."""
+    whole = fastest_alone(problem)
+    if whole is not None:
+        return f"{whole.device} alone", whole.seconds
+    found = [(name, each.step_seconds) for name, each in others.items() if each.fits and len(_plan(each).used) == 1]
+    return min(found, key=lambda each: each[1], default=None)
 
 
 def _others(problem: Problem, found: PlacerResult) -> Iterator[tuple[str, Timeline]]:

@@ -117,7 +117,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         "times as long.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         *([] if timeline.expansion is None else unknown_batch(timeline.expansion)),
-        f"Runtime: {timeline.problem.runtime.name}.",
+        f"Simulated with the costs of the runtime {timeline.problem.runtime.name}.",
         order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the step."
         if busiest

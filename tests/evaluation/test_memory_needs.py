@@ -96,6 +96,21 @@ def test_nothing_fits_is_said_with_what_is_missing_least() -> None:
         needs(servers(2, memory=200)).require_fit()
 
 
+def test_what_makes_room_is_named_and_nothing_else() -> None:
+    for memory, optimizer, batch, sgd in (
+        (500, "none", True, False),
+        (150, "none", False, False),
+        (4000, "adam", True, True),
+    ):
+        problem = Pipeline(4, 8, activation=100, weights=100).problem(servers(2, memory=memory), optimizer=optimizer)
+        found = MemoryNeeds.of(problem, [("one", SingleDevice())], budget=4)
+        with pytest.raises(DoesNotFitError) as refused:
+            found.require_fit()
+        assert ("a smaller batch, more micro-batches" in str(refused.value)) == batch
+        assert ("`optimizer='sgd'`" in str(refused.value)) == sgd
+        assert "precision" not in str(refused.value), "it is no captured model"
+
+
 def test_what_was_refused_is_no_plan() -> None:
     found = needs(servers(2))
     alone = replace(found, plans=found.plans[2:])

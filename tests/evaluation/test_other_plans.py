@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import timed
+from envs.plans.placer_result import PlacerResult
 from envs.plans.plan import Plan
+from envs.plans.schedule import Schedule
 from envs.simulation.simulator import simulate
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
@@ -82,7 +84,7 @@ def test_where_several_devices_gain_nothing_that_is_said_first() -> None:
     assert not beside.others, "nobody knows how its batch divides"
     assert beside.headline().startswith("More devices gain nothing here over gpu:0 alone, ")
     assert beside.alone is not None
-    slower = replace(beside, step_seconds=3 * beside.alone.seconds)
+    slower = replace(beside, step_seconds=3 * beside.alone[1])
     said = f"This plan takes {seconds(slower.step_seconds)} a step, 3.00 times as long as gpu:0 alone, "
     assert slower.headline().startswith(said), "another plan may gain"
 
@@ -92,6 +94,29 @@ def test_what_does_not_fit_is_said() -> None:
     assert beside is not None
     assert beside.headline().endswith("; no device holds everything alone.")
     assert to_text(beside.table()).count("does not fit") == 1 + len(beside.others)
+
+
+def test_a_plan_that_is_another_kind_itself_has_one_row() -> None:
+    problem = chain().problem
+    beside = OtherPlans.of(simulate(problem, DataParallel().place(problem).plan))
+    assert beside is not None
+    assert beside.name == "this one, data parallelism"
+    assert [*beside.others] == ["FSDP"]
+
+
+def test_a_device_that_holds_the_batch_in_parts_is_compared_with() -> None:
+    graph = replace(chain_of([2.0] * 4, [8.0] * 4, [1.0] * 4).graph(), batch_law=BatchLaw(samples=8))
+    problem = Problem(graph, unequal([1.0, 1.0], [30.0] * 2), "sgd", graph.measured_seconds[:, None] * np.ones(2))
+    parts = Plan(((0,),) * len(graph), schedule=Schedule(micro_batches=8))
+    plan = DataParallel().place(problem).plan
+    ours = simulate(problem, plan)
+    assert simulate(problem, parts).fits
+    beside = OtherPlans.of(ours, PlacerResult(plan, compared={"data_parallel": parts}))
+    assert beside is not None
+    taken = simulate(problem, parts).step_seconds
+    gain = ratio(taken / ours.step_seconds)
+    assert beside.headline().endswith(f"{gain} times as fast as gpu:0 alone, 8 micro-batches, {seconds(taken)}.")
+    assert to_text(beside.table()).count("gpu:0 alone") == 1
 
 
 def test_inference_has_nothing_beside_them() -> None:

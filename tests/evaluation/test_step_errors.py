@@ -49,9 +49,9 @@ def test_an_error_is_said_of_gpus_with_enough_steps() -> None:
 @pytest.mark.usefixtures("some_errors")
 def test_nothing_is_said_of_other_gpus_and_cost_models() -> None:
     assert timing_remarks(on("h200")) == [
-        "GPUs: times of h200:0 by the shares of the peak that were measured on h100. Error to expect of their steps: "
-        "±9% in the median, 40% at most, by 73 on GPUs that were measured and timed by another's shares; of "
-        "architectures that are further away it is not known."
+        "GPUs: times of h200:0 by the shares of the peak that were measured on h100. Their steps may be off by "
+        "±9% in the median, 40% at most: so were 73 steps of other GPUs, estimated in this way. For architectures "
+        "that are further away the error is not known."
     ]
     assert timing_remarks(on("h100", cost_model="roofline")) == []
     assert timing_remarks(on("h100", cost_model="roofline:efficiency=typical")) == []
