@@ -9,7 +9,7 @@ Tracing turns the module into ATen operations. These rules say which of them are
 - A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
   only the part is sent to ops that read it elsewhere. A part of a weight or input is that weight or input.
 - What PyTorch runs as one kernel is one op, though compilers would take it apart (`graphs.capture.exporting`).
-- An op that no output depends on is left out.
+- An op that no output depends on is left out, and so is an empty tensor that others are concatenated with.
 - FLOPs are those of PyTorch's FLOP counter: products, convolutions and attention; all else costs memory traffic only.
 - Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
 - A look-up with sparse=True is of a kind of its own, "aten.embedding.sparse": its table's gradient is sparse.
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from graphs.capture.bags import bags_in
+from graphs.capture.empty_operands import leave_out_empty
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
 from graphs.capture.held import HeldDraft, held_by
@@ -114,6 +115,7 @@ class Builder:
         self.signer = Signer(program.requires_grad)
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
         self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
+        leave_out_empty(program.nodes, program.requires_grad)
         self.live = _live(program)
         self._own: dict[Node, int] = {}  # the op that each node is, if it is no view
         self._sends: set[tuple[int, int]] = set()  # edges, as producer and consumer, that gradients flow back through

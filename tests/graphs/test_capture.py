@@ -123,6 +123,16 @@ def test_what_no_output_depends_on_is_left_out() -> None:
     assert len(of(nn.BatchNorm1d(4), torch.zeros(2, 4))) == 1  # and not the update of its statistics
 
 
+def test_an_empty_tensor_is_read_by_a_concatenation_that_gives_it_a_gradient_and_by_no_other() -> None:
+    def forward(module: nn.Module, x: Tensor) -> Tensor:
+        return torch.cat([torch.tensor([]), module.w[:0], x])  # type: ignore[index]
+
+    joined = of(Function(forward), torch.zeros(2, 4))
+    assert (joined.kinds, len(joined.weights)) == (("aten.cat",), 1)
+    nothing = of(Function(lambda module, x: torch.cat([x[:0], torch.tensor([])])), torch.zeros(2, 4))
+    assert nothing.kinds[-1] == "aten.cat"
+
+
 def test_buffers_are_not_weights() -> None:
     class Offset(nn.Module):
         def __init__(self) -> None:

@@ -176,19 +176,30 @@ def test_a_graph_without_signatures_is_refused_with_a_remedy() -> None:
 
 
 def test_an_op_on_a_tensor_without_elements_is_divided_in_no_way() -> None:
-    class Cached(nn.Module):
-        """Appends to a cache that begins empty, as those of language models do."""
+    class Both(nn.Module):
+        """The same layer of no samples, and of some."""
 
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)
 
-        def forward(self, x: Tensor) -> Tensor:
-            kept = torch.cat([x.new_zeros(0, 4) + 1, self.linear(x)])
-            made: Tensor = self.linear(kept)
-            return made
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.linear(x.new_zeros(0, 4)), self.linear(x)
 
-    graph = traced(Cached(), (torch.ones(2, 4),), name="cached").build()
-    found = dict(zip(graph.kinds, FactoredGraph(graph).ops, strict=True))
-    assert found["aten.cat"] is None
-    assert found["aten.addmm"] is not None
+    none, some = FactoredGraph(traced(Both(), (torch.ones(2, 4),), name="both").build()).ops[-2:]
+    assert none is None
+    assert some is not None
+
+
+@pytest.mark.parametrize("empty", [(0,), (2, 0, 3)])
+def test_a_concatenation_with_a_cache_that_begins_empty_is_an_identity(empty: tuple[int, ...]) -> None:
+    class Cached(nn.Module):
+        """Appends to a cache, as attention of language models does."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([torch.zeros(empty), x], dim=-2)
+
+    [op] = FactoredGraph(traced(Cached(), (torch.ones(2, 5, 3),), name="cached").build()).ops
+    assert op is not None
+    assert [access.index for access in op.operator.reads] == [access.index for access in op.operator.writes]
+    assert {str(strategy(op.operator, name).writes[0].how) for name in op.operator.sizes} == {str(How.SLICE)}

@@ -75,3 +75,37 @@ def test_heads_are_divided_with_their_embedding_where_a_loss_alone_follows(how: 
     names = {graph.names[op].partition("/")[0] for op in forward}
     assert names - {"up", "relu", "down"} == found
     assert ("up" in names) == (how != "no layers")
+
+
+# ---- attention with a cache ------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Four heads; keys and values may be added to a cache that begins empty, as that of Hugging Face's models does."""
+
+    def __init__(self, *, caches: bool) -> None:
+        super().__init__()
+        self.caches = caches
+        self.embed, self.out = nn.Linear(16, 16), nn.Linear(16, 16, bias=False)
+        self.projections = nn.ModuleList(nn.Linear(16, 16, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        query, key, value = (each(x).unflatten(-1, (4, 4)).transpose(1, 2) for each in self.projections)
+        if self.caches:
+            key, value = (torch.cat([torch.tensor([]), each], dim=-2) for each in (key, value))
+        made: Tensor = self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(-2))
+        return x + made
+
+
+def test_attention_with_a_cache_that_begins_empty_is_divided_as_without() -> None:
+    def split(*, caches: bool) -> dict[str, str]:
+        graph = training_step(capture(Attention(caches=caches), (torch.zeros(2, 6, 16),), name="attention"))
+        return dict(zip(graph.names, columns_and_rows(graph, 4), strict=True))
+
+    cached, expected = split(caches=True), split(caches=False)
+    added = cached.keys() - expected.keys()
+    assert added == {"cat", "cat_1", "cat.grad", "cat_1.grad"}
+    assert all(cached[name] for name in added)
+    assert {name: index for name, index in cached.items() if name not in added} == expected
+    assert sum(map(bool, expected.values())) > len(expected) / 2
