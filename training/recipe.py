@@ -183,7 +183,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Raise InputError for a section of trainers that says something, and is not used."""
         for section in OF_TRAINERS:
             if section not in used and not self._is_default(section):
-                raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
+                own = f", and set {', '.join(f'[{each}]' for each in used)} instead" if used else ""
+                raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section{own}")
 
     def _is_default(self, section: str) -> bool:
         value = getattr(self, section)

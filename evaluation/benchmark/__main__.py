@@ -98,7 +98,7 @@ def score(
     """Run a placer, `build`, or a move of a local search, `move`, of one file on frozen problems, and print its score.
 
     That is the mean of the best known step time over the program's; then a line for each problem, with what its step
-    waited for. On each problem the program may take `seconds`, `memory_gib` and `budget` simulations.
+    waited for. On each problem the program may take `seconds` of the processor, `memory_gib` and `budget` simulations.
     """
     _check_amounts(seed, budget=budget, seconds=seconds, memory_gib=memory_gib)
     limits = program_score.Limits(budget, seconds, memory_gib)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from graphs.problem import Problem
 GIB = 2**30
 WAITS = 3  # that each problem says
 FIRST = 120.0  # seconds in which a process imports and compiles what it needs, and reads a problem
+PATIENCE = 10  # seconds of the clock for each second of the processor, on a machine that has other work
 WARM_UP = "annealing"  # uses most of what is compiled
 
 
@@ -42,7 +44,7 @@ class Limits:
     """What a program may take on each problem."""
 
     budget: int = 200  # simulations
-    seconds: float = 2.0
+    seconds: float = 2.0  # of the processor
     memory_gib: float = 4.0  # of its process; not held on systems that cannot
 
 
@@ -79,13 +81,15 @@ class ProgramScore:
 def score_program(program: Path, benchmark: Benchmark, suites: str, *, limits: Limits, seed: int = 0) -> ProgramScore:
     """Run a program on the problems of suites, one after another.
 
-    Raises InputError for a file that defines neither a placer nor a move, and an unknown suite.
+    Raises InputError for a file that defines neither a placer nor a move, or whose `build` returns no placer, and an
+    unknown suite.
     """
     placer = placer_in(program)
     chosen, best = in_order(benchmark.chosen(suites)), best_known(benchmark)
     found = list[ProblemScore]()
     with Workers(("cpu",), pin=False) as process:
         jobs = [_Job(benchmark.folder, each, placer, seed, limits) for each in chosen]
+        process.run(jobs[0].check, limit=FIRST)
         for frozen, entry in zip(chosen, _entries(process, jobs), strict=True):
             problem = benchmark.problem(frozen)
             found.append(_score(str(program), frozen, problem, entry, best.get(frozen.name)))
@@ -97,6 +101,8 @@ def placer_in(program: Path) -> str:
 
     Raises InputError for what is no Python file, and one that defines neither `build` nor `move`.
     """
+    if not program.is_file():
+        raise InputError(f"there is no file {program}; name the Python file of a placer or a move")
     try:
         tree = ast.parse(program.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
@@ -129,9 +135,20 @@ class _Job:
     limits: Limits
 
     def __call__(self, process: Process) -> JournalEntry | Failure:
-        """The plan and its record."""
+        """The plan and its record; the process is killed when its seconds are over."""
         if "limited" not in process.kept:
             process.kept["limited"] = _limit_memory(self.limits.memory_gib)
+        signal.setitimer(signal.ITIMER_PROF, self.limits.seconds)  # of the processor, in compiled code, too
+        try:
+            return self._entry()
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def check(self, _process: Process) -> None:
+        """Raise InputError for what is no placer."""
+        load_placer(self.placer)
+
+    def _entry(self) -> JournalEntry | Failure:
         try:
             placer = load_placer(self.placer)
         except InputError as error:
@@ -142,7 +159,7 @@ class _Job:
     def read(self, process: Process) -> None:
         """Read the problem; and first of all import and compile what problems need."""
         if "warm" not in process.kept:
-            replace(self, placer=WARM_UP)(process)
+            replace(self, placer=WARM_UP)._entry()
             process.kept["warm"] = True
         opened(self.folder).problem(self.problem)
 
@@ -164,11 +181,15 @@ def _entries(process: Workers, jobs: Sequence[_Job]) -> Iterator[JournalEntry | 
     """What comes of each job; after one that failed the process begins anew."""
     for job in jobs:
         process.run(job.read, limit=FIRST)
+        seconds = job.limits.seconds
         try:
-            yield process.run(job, limit=job.limits.seconds)[0]
+            yield process.run(job, limit=PATIENCE * seconds)[0]
         except ProcessError as error:
-            late = f"it took more than {job.limits.seconds:g} seconds"
-            said = late if isinstance(error, TimeLimitError) else str(error)
+            said = str(error)
+            if isinstance(error, TimeLimitError):
+                said = f"it took more than {PATIENCE * seconds:g} seconds"
+            elif f"was killed (signal {signal.SIGPROF:d})" in said:
+                said = f"it took more than {seconds:g} seconds of the processor"
             yield Failure(problem=job.problem.name, placer=job.placer, seed=job.seed, reason=said)
 
 

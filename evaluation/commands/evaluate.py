@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace as with_runtime
+from dataclasses import replace as replace_fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -27,7 +27,7 @@ from evaluation.records.run_files import EvaluationFile, Notes, ProblemFile
 from graphs.files.load import load_clusters, load_graph, load_suite
 from graphs.foundation.documents import write_document
 from graphs.foundation.engine import Workers
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, write_whole
 from graphs.op_groups.grouping import MODULES
 from graphs.problem import Problem
@@ -76,23 +76,25 @@ def evaluate(
     if cost_model != AUTO:
         problems = [timed(problem, cost_model) for problem in problems]
     comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
+    limit = f"{budget} placements"
+    if isinstance(budget, Seconds):
+        limit = f"placements for {budget.value:g} s of the processor"
+    remarks = (
+        *comparison.remarks,
+        f"Every placer may simulate {limit} of a problem and answers with the best of them; "
+        f"{short_name(greedy.name)} is zero-shot: the policy's most likely placement, without others to choose from.",
+        *([] if suite else _unlike_training(folder, problems)),
+        "Placers decide per op group; step times are simulated op by op.",
+    )
     if kept is not None:
-        limit = f"{budget} placements"
-        if isinstance(budget, Seconds):
-            limit = f"placements for {budget.value:g} s of the processor"
-        remarks = (
-            f"Every placer may simulate {limit} of a problem and answers with the best of them; "
-            f"{short_name(greedy.name)} is the policy's most likely placement, not simulated at all.",
-            "Placers decide per op group; step times are simulated op by op.",
-        )
         notes = Notes(learned=learned.name, remarks=remarks)
         write_document(EvaluationFile(notes=notes, made=_made(placers, problems), records=comparison.records), kept)
-    return comparison
+    return replace_fields(comparison, remarks=remarks)
 
 
 def _problems(folder: Path, suite: str, options: TimingOptions, *, with_law: bool) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe of a policy names, run as that says or as is asked."""
-    from training.runs.run_folder import RunFolder  # imported late: with torch, which a refusal does not wait for
+    from training.runs.run_folder import CONFIG, RunFolder  # imported late: a refusal does not wait for torch
 
     settings = RunFolder(folder).problems
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
@@ -105,12 +107,32 @@ def _problems(folder: Path, suite: str, options: TimingOptions, *, with_law: boo
     runtimes = [asked_runtime(*named, default=each) for each in ((IDEAL,) if suite else settings.runtimes)]
     if suite:
         made = load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law, precision=precision)
-        return [with_runtime(problem, runtime=runtimes[0]) for problem in made]
+        return [replace_fields(problem, runtime=runtimes[0]) for problem in made]
     asked = replace(
         settings, test_groups=count, runtime=tuple(each.name for each in runtimes), order=LONGEST_PATH.name,
         precision=settings.precision if precision == AUTO else precision,
     )  # fmt: skip
-    return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
+    with located(folder / CONFIG):  # which names what there may not be in this folder
+        return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
+
+
+def _unlike_training(folder: Path, problems: Sequence[Problem]) -> list[str]:
+    """A sentence, if problems have more op groups than those that the policy was trained on, or are run otherwise."""
+    from training.runs.run_folder import RunFolder  # imported late: with torch, which a refusal does not wait for
+
+    if not RunFolder(folder).is_begun:
+        return []
+    trained = RunFolder(folder).recipe.problems
+    most, ways = max(each.graph.num_units for each in problems), [each.name for each in trained.runtimes]
+    here = list(dict.fromkeys(each.runtime.name for each in problems))
+    said = []
+    if most > max(trained.groups):
+        said.append(f"on at most {max(trained.groups)} op groups, and here there are {most} (`--groups`)")
+    if not {*here} <= {*ways}:
+        said.append(
+            f"with the runtime {', '.join(dict.fromkeys(ways))}, and here it is {', '.join(here)} (`--runtime`)"
+        )
+    return [f"The policy was trained {'; '.join(said)}."] if said else []
 
 
 def finetune(
@@ -145,12 +167,13 @@ def finetune(
         comparison = compare([tuner, *placers[1:]], [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
-    notes = Notes(learned=tuner.name, before=greedy.name)
+    remarks = (*comparison.remarks, *_unlike_training(run, [problem]))
+    notes = Notes(learned=tuner.name, before=greedy.name, remarks=remarks)
     made = _made(placers, [problem])
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, made=made, records=comparison.records))
     write_document(spec, run / PROBLEM)
     SimulatedPlan.of(problem, results[0].result).save(run / PLAN)
-    return comparison
+    return replace_fields(comparison, remarks=remarks)
 
 
 def _made(placers: Sequence[Placer], problems: Sequence[Problem]) -> Provenance:

@@ -86,7 +86,13 @@ def compare(
     failures = tuple(result for result in results if isinstance(result, Failure))
     if not records:
         raise InputError(f"every placer failed: {failures[0].placer} on {failures[0].problem}: {failures[0].reason}")
-    return Comparison(records, failures)
+    return Comparison(records, failures, (_op_groups(problems),))
+
+
+def _op_groups(problems: Sequence[Problem]) -> str:
+    """How many op groups placers decide on, in a sentence."""
+    counts = sorted({problem.graph.num_units for problem in problems})
+    return f"Op groups: {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}."
 
 
 def check_settings(

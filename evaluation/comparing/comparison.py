@@ -1,7 +1,7 @@
 """Comparison: what placers did on problems, what follows from it, and its tables for the terminal."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,7 @@ class Comparison(Printed):
 
     records: tuple[Record, ...]
     failures: tuple[Failure, ...] = ()
+    remarks: tuple[str, ...] = ()  # sentences, such as on how many op groups were placed
 
     @cached_property
     def placers(self) -> tuple[str, ...]:
@@ -111,15 +112,14 @@ class Comparison(Printed):
 
     @cached_property
     def ordering(self) -> tuple[str, ...]:
-        """Sentences: the orders under which the step times hold, and whose they are; what heads a column."""
-        placers: dict[str, dict[str, None]] = {}
+        """Sentences: the runtimes and the orders under which the step times hold, and whose; what heads a column."""
+        runtimes: dict[str, dict[str, None]] = {}
+        orders: dict[str, dict[str, None]] = {}
         for record in self.records:
-            placers.setdefault(record.order, {})[self.labels[record.placer]] = None
-        if len(placers) <= 1:
-            said = tuple(f"Order: {order}." for order in placers)
-        else:
-            each = (f"{order} ({', '.join(some)})" for order, some in placers.items())
-            said = (f"Orders: {'; '.join(each)}.",)
+            if record.conditions.runtime:  # earlier records do not say it
+                runtimes.setdefault(record.conditions.runtime, {})[record.problem] = None
+            orders.setdefault(record.order, {})[self.labels[record.placer]] = None
+        said = (*_one_or_each("Runtime", runtimes), *_one_or_each("Order", orders))
         known = np.isfinite(self.program_seconds).any()
         return (*said, "Under program: the same placements in PyTorch's own order.") if known else said
 
@@ -234,7 +234,7 @@ def short_name(placer: str) -> str:
 def comparison_tables(comparison: Comparison) -> RenderableType:
     """Step times per problem, if a line can hold them, and, of several problems, the summary; and what failed."""
     failed: list[RenderableType] = [failure_table(comparison)] if comparison.failures else []
-    said = (*comparison.notes, *comparison.ordering, *comparison.timing)
+    said = (*comparison.notes, *comparison.ordering, *comparison.timing, *comparison.remarks)
     failed += [Text(sentence) for sentence in said]
     failed = [*_by_each_objective(comparison), *failed]
     if len(comparison.problems) == 1:
@@ -359,6 +359,14 @@ def summary_table(comparison: Comparison) -> Table:
             f"{row.simulations:,.0f}", f"{row.search_seconds:.2f}",
         )  # fmt: skip
     return table
+
+
+def _one_or_each(what: str, whose: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """A sentence that names one thing, or several and whose each is; none for nothing."""
+    if len(whose) <= 1:
+        return tuple(f"{what}: {name}." for name in whose)
+    each = "; ".join(f"{name} ({', '.join(some)})" for name, some in whose.items())
+    return (f"{what}s: {each}.",)
 
 
 def _ratio(seconds: Floats, to: Floats) -> Floats:

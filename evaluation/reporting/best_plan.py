@@ -18,7 +18,7 @@ from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart
 from evaluation.records.formatting import seconds
 from evaluation.records.run_files import load_problem
-from evaluation.reporting.rules import OF_PLACEMENTS, RULES, best_rules
+from evaluation.reporting.findings import fastest_other
 from evaluation.reporting.run_data import RunData
 from evaluation.tables.plan_table import plan_sentences, robustness_sentence
 from evaluation.tables.split_rows import split_rows
@@ -33,7 +33,7 @@ class BestPlan:
     """The plan that a run folder keeps, simulated."""
 
     found: SimulatedPlan
-    tuned: Comparison | None  # of all placers on its problem
+    rival: tuple[str, float] | None  # the fastest other placer on its problem, by its label, and its seconds
 
     @classmethod
     def of(cls, run: RunData) -> BestPlan | str:
@@ -47,8 +47,7 @@ class BestPlan:
             StepSummary.of(found.timeline)
         except InputError as error:
             return f"The plan cannot be drawn: {error}."
-        tuned = Comparison(run.tuned.records) if run.tuned is not None else None
-        return cls(found, tuned if tuned is not None and tuned.problems == (problem.name,) else None)
+        return cls(found, _rival(run, problem.name))
 
     @cached_property
     def summary(self) -> StepSummary:
@@ -78,10 +77,18 @@ class BestPlan:
 
     def _tiles(self) -> tuple[Tile, ...]:
         step, alone, *others = step_tiles(self.summary)
-        rules = OF_PLACEMENTS if self.found.plan.is_placement else RULES
-        rule = None if self.tuned is None else best_rules(self.tuned, rules)[0]
-        if rule is None:
+        if self.rival is None:
             return (step, alone, *others)
-        over_rule = rule.seconds / self.summary.step_seconds if self.summary.step_seconds > 0 else np.nan
-        beaten = faster_tile(over_rule, "as fast as the best baseline", f"{rule.placer}, {seconds(rule.seconds)}")
+        label, took = self.rival
+        over_rival = took / self.summary.step_seconds if self.summary.step_seconds > 0 else np.nan
+        beaten = faster_tile(over_rival, "as fast as the fastest other placer", f"{label}, {seconds(took)}")
         return (step, alone, beaten, *others)
+
+
+def _rival(run: RunData, problem: str) -> tuple[str, float] | None:
+    if run.tuned is None:
+        return None
+    tuned, notes = Comparison(run.tuned.records), run.tuned.notes
+    if tuned.problems != (problem,) or (rival := fastest_other(tuned, notes.before, notes.learned)) is None:
+        return None
+    return tuned.labels[rival], float(tuned.fitting_seconds[0, tuned.placers.index(rival)])

@@ -33,14 +33,19 @@ def tuning_findings(comparison: Comparison, before: str, after: str) -> list[str
             said = [f"{tuning} {gain}{than(change.value, 'before')}."]
     else:
         said = [f"After fine-tuning a step takes {than(change.value, 'before')}, in geometric mean."]
-    fitting = [row.placer for row in comparison.summary() if row.fits]  # the fastest first
-    for rival in [placer for placer in fitting if placer not in (before, after)][:1]:
+    if (rival := fastest_other(comparison, before, after)) is not None:
         against = comparison.relative(after, rival)
         said.append(
             f"The fastest other placer is {comparison.labels[rival]}, with {_simulations(comparison, rival)}; next to "
             f"it the fine-tuned policy takes {than(against.value)}."
         )
     return said
+
+
+def fastest_other(comparison: Comparison, *own: str) -> str | None:
+    """The fastest placer whose plans fit, other than these; None if there is none."""
+    fitting = [row.placer for row in comparison.summary() if row.fits]  # the fastest first
+    return next((placer for placer in fitting if placer not in own), None)
 
 
 def than(ratio: float, other: str = "") -> str:
@@ -78,22 +83,22 @@ def _rivals(comparison: Comparison, learned: str) -> list[str]:
         "faster than": [placer for placer, r in ratio.items() if r.high < 1 - SAME],
         "not clearly apart from": [placer for placer, r in ratio.items() if r.low <= 1 + SAME and r.high >= 1 - SAME],
         "slower than": [placer for placer, r in ratio.items() if r.low > 1 + SAME],
-        f"on fewer than {FEWEST_PROBLEMS} problems next to": [
-            placer for placer, r in ratio.items() if r.count and not r.has_interval
-        ],
         "not comparable with": [placer for placer, r in ratio.items() if r.count == 0],
     }
-    parts = [
-        f"{how} {', '.join(f'{comparison.labels[p]} ({formatting.ratio(ratio[p].value)})' for p in group)}"
-        for how, group in groups.items()
-        if group
-    ]
-    if not parts:
-        return []
-    return [
-        f"Over the problems where both fit, it is {'; '.join(parts)}. The numbers are geometric means of its step time "
-        "over theirs: below 1 it is ahead."
-    ]
+    few = [placer for placer, r in ratio.items() if r.count and not r.has_interval]
+
+    def named(group: list[str]) -> str:
+        return ", ".join(f"{comparison.labels[each]} ({formatting.ratio(ratio[each].value)})" for each in group)
+
+    said = []
+    if parts := [f"{how} {named(group)}" for how, group in groups.items() if group]:
+        said.append(f"Over the problems where both fit, it is {'; '.join(parts)}.")
+    if few:
+        most = f"Fewer than {FEWEST_PROBLEMS} problems, too few to say which is ahead, have fitting plans of it and of"
+        said.append(f"{most} {named(few)}.")
+    if said:
+        said.append("The numbers are geometric means of its step time over theirs: below 1 it is ahead.")
+    return said
 
 
 def _extremes(comparison: Comparison, learned: str) -> list[str]:

@@ -133,8 +133,10 @@ class JoinedRuns:
             rule = rules[self.comparison.problems.index(problem)]
             ruled = NOTHING if rule is None else f"{seconds(rule.seconds)} ({rule.placer})"
             rows.append((problem, *cells, ruled, seconds(runs.lower_bound_seconds[row])))
-        note = "* the fastest of these runs that fits; in brackets: does not fit in memory."
-        return Sheet(("problem", *self.names, "best baseline", "lower bound"), tuple(rows), note=note)
+        note = (
+            "* the fastest of these runs that fits; in brackets: does not fit in memory. A rule is no search or policy."
+        )
+        return Sheet(("problem", *self.names, "best rule", "lower bound"), tuple(rows), note=note)
 
     def _cell(self, row: int, name: str) -> str:
         runs = self.runs_only

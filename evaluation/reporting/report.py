@@ -47,8 +47,8 @@ def _glance(run: RunData, best: BestPlan | str) -> list[Section]:
     wins, fitting = int((comparison.over_best[:, column] == 1.0).sum()), int(comparison.fits[:, column].sum())
     like = rules_like(comparison, learned)
     tiles = (
-        *([] if like == RULES else [_over_rules(comparison, learned, like, "baseline for op placements")]),
-        _over_rules(comparison, learned, RULES, "baseline for any kind of plan"),
+        *([] if like == RULES else [_over_rules(comparison, learned, like, "rule for op placements")]),
+        _over_rules(comparison, learned, RULES, "rule for any kind of plan"),
         Tile(f"{wins} of {problems}", f"problems on which it is the fastest of {len(comparison.placers)} placers"),
         Tile(f"{fitting} of {problems}", "plans that fit in memory", is_bad=fitting < problems),
     )
@@ -59,7 +59,7 @@ def _over_rules(comparison: Comparison, learned: str, rules: tuple[str, ...], wh
     """How many times as fast its plans are as the best rule's of each problem."""
     faster = speedup_over_rules(comparison, learned, rules)
     often = Counter(rule.placer for rule in best_rules(comparison, rules) if rule is not None).most_common(1)
-    about = [f"most often {often[0][0]}"] if often else []
+    about = ["no search, no learning", *([f"most often {often[0][0]}"] if often else [])]
     if faster.has_interval:
         about.append(f"in the geometric mean; 95% interval {ratio(faster.low)} to {ratio(faster.high)}")
     return faster_tile(faster.value, f"as fast as the best {what} of each problem", "; ".join(about))

@@ -16,7 +16,8 @@ from evaluation.comparing.comparison import Comparison
 from evaluation.drawing.learning_curves import Curve, Metrics, Runs
 from evaluation.drawing.sections import Section, Sheet, placer_sheet, results_page
 from evaluation.records.formatting import NOTHING, ratio, seconds, share
-from evaluation.records.statistics import FEWEST_SEEDS
+from evaluation.records.statistics import FEWEST_PROBLEMS, FEWEST_SEEDS
+from evaluation.reporting.findings import fastest_other
 from evaluation.reporting.joined_runs import JoinedRuns
 from evaluation.reporting.learning import (
     TRAINING_CURVES,
@@ -26,12 +27,12 @@ from evaluation.reporting.learning import (
     kept_weights,
     present,
 )
-from evaluation.reporting.rules import best_rules, rules_like
 from evaluation.reporting.run_data import RunData
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_links
 
 KICKER = "placelab: training runs compared"
+UNSEEN = "unseen:"  # how the heads of measures on graphs that runs never saw begin
 LONG = 12  # problems in a table that is not folded
 
 
@@ -114,10 +115,10 @@ def _measures(runs: Sequence[RunData], joined: JoinedRuns | None) -> list[Measur
             "fastest on {} graphs that it never saw",
         )
         found += [
-            Measure("unseen: over best run", mean, joined.means, ratio),
-            Measure("unseen: fastest on", wins, joined.wins, "{:.0f}".format, larger=True),
-            Measure("unseen: times as fast as best baseline", "", joined.speedups, ratio, larger=True),
-            Measure("unseen: plans that fit", "{} of its plans fit", joined.fitting, share, larger=True),
+            Measure(f"{UNSEEN} over best run", mean, joined.means, ratio),
+            Measure(f"{UNSEEN} fastest on", wins, joined.wins, "{:.0f}".format, larger=True),
+            Measure(f"{UNSEEN} times as fast as best rule", "", joined.speedups, ratio, larger=True),
+            Measure(f"{UNSEEN} plans that fit", "{} of its plans fit", joined.fitting, share, larger=True),
         ]
     return [measure for measure in found if not np.isnan(measure.values).all()]
 
@@ -125,6 +126,10 @@ def _measures(runs: Sequence[RunData], joined: JoinedRuns | None) -> list[Measur
 def _strengths(names: Sequence[str], measures: Sequence[Measure], joined: JoinedRuns | None) -> tuple[str, ...]:
     """What each run is best at, in a sentence."""
     said = []
+    if joined is not None and len(joined.runs_only.problems) < FEWEST_PROBLEMS:
+        measures = [each for each in measures if not each.head.startswith(UNSEEN)]
+        said = [f"Fewer than {FEWEST_PROBLEMS} graphs that they never saw are too few to say which is better there."]
+        joined = None
     for number, name in enumerate(names):
         best = [each.strength.format(each.text(number)) for each in measures if each.strength and each.best == number]
         if joined is not None and (families := joined.families_led_by(number)):
@@ -214,11 +219,11 @@ def _tuned(runs: Sequence[RunData], names: Sequence[str]) -> Section | None:
         if notes.learned not in comparison.placers:
             continue
         before, after = (_seconds(comparison, placer) for placer in (notes.before, notes.learned))
-        rule = best_rules(comparison, rules_like(comparison, notes.learned))[0]
+        rival = fastest_other(comparison, notes.before, notes.learned)
         record = next(each for each in run.tuned.records if each.placer == notes.learned)
-        best = NOTHING if rule is None else f"{rule.placer}, {seconds(rule.seconds)}"
+        best = NOTHING if rival is None else f"{comparison.labels[rival]}, {seconds(_seconds(comparison, rival))}"
         rows.append((name, comparison.problems[0], seconds(before), seconds(after), f"{record.simulations:,}", best))
-    heads = ("run", "problem", "before", "after", "simulations", "best baseline")
+    heads = ("run", "problem", "before", "after", "simulations", "fastest other placer")
     return Section("Fine-tuned on one problem", sheets=(Sheet(heads, tuple(rows), words=2),)) if rows else None
 
 

@@ -42,7 +42,7 @@ def named_in_file(spec: str) -> str:
     if said is None and called not in _named:
         raise InputError(
             f"it names code, {spec!r}, and a file that is opened runs none: if you know what that code does, allow it "
-            "with `allow_code=True`, or name the same function yourself"
+            "with --allow-code (in Python allow_code=True), or name the same function yourself"
         )
     return spec
 

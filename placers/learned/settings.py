@@ -122,7 +122,7 @@ class WholePlans(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 def _check_name(folder: str, spec: str) -> None:
     """Raise InputError for the name of nothing; a user's own file is looked at when it is used."""
     if by_name.own(spec) is None and not by_name.exists(folder, name := spec.partition(":")[0]):
-        raise InputError(by_name.unknown("reward", name, by_name.names(folder)))
+        raise InputError(f"{by_name.unknown('reward', name, by_name.names(folder))}; or name your own, FILE.py:build")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.runtime import IDEAL
+from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph
 from tests.placers.stand_in import stand_in
 
@@ -83,6 +84,18 @@ def test_finetuning_and_its_problem_file_are_timed_by_the_cost_model_that_was_na
     assert kept.op_seconds is not None
     assert expected.op_seconds is not None
     assert (kept.op_seconds == expected.op_seconds).all()
+
+
+def test_it_is_said_where_a_problem_is_not_what_the_policy_was_trained_on(run: Path, graph: str) -> None:
+    asked: dict[str, Any] = {"cluster": "p100x2", "optimizer": "adam", "simulations": 16, "seed": 0, "groups": 4}
+    alike = finetune(run, graph, **asked, runtime="ideal").remarks
+    other = finetune(run, graph, **asked, runtime="fifo")
+    unlike = "The policy was trained with the runtime ideal, and here it is fifo (`--runtime`)."
+    assert alike == ("Op groups: 4.",)
+    assert other.remarks == ("Op groups: 4.", unlike)
+    shown = to_text(other)
+    assert "Runtime: fifo." in shown
+    assert unlike in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(("rival", "exact"), [("data_parallel", True), ("heft", False)])

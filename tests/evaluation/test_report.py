@@ -119,7 +119,7 @@ def test_the_report_shows_the_whole_run(reported: Reported) -> None:
     assert "With 2% of noise on every op and transfer it takes" in said
     assert "Cost model:" in said
     assert said.index("as fast as the fastest device alone") < said.index("In the first tenth"), "asked first"
-    assert said.index("as fast as the best baseline") < said.index("In the first tenth")
+    assert said.index("as fast as the best rule") < said.index("In the first tenth")
 
 
 def test_what_is_asked_first_is_what_the_timeline_says(reported: Reported) -> None:

@@ -52,7 +52,17 @@ def page_of(runs: list[Path]) -> str:
     return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).replace("<wbr>", "")
 
 
-def test_the_page_says_in_what_they_differ_and_at_what_each_is_best(runs: list[Path]) -> None:
+def test_of_few_graphs_no_run_is_said_to_be_better_on_them(runs: list[Path]) -> None:
+    said = text(page_of(runs))
+    assert "Fewer than 5 graphs that they never saw are too few to say which is better there." in said
+    assert "never saw, 1" not in said
+    assert "It gains most" not in said
+
+
+def test_the_page_says_in_what_they_differ_and_at_what_each_is_best(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluation.reporting.runs_report.FEWEST_PROBLEMS", 3)
     page = page_of(runs)
     said = text(page)
     assert "seed 0 1 ppo.updates 40 50 Keys that are the same" in said, "differing keys alone, each run's value"

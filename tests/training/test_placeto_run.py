@@ -91,7 +91,7 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
 def test_sections_of_other_placers_are_refused_and_left_out_of_files(tmp_path: Path) -> None:
     assert "[ppo]" not in load_recipe("placeto").to_toml()
     assert "[reinforce]" not in load_recipe("gdp").to_toml()
-    with pytest.raises(InputError, match=r"\[ppo\] says nothing to placer 'placeto'"):
+    with pytest.raises(InputError, match=r"\[ppo\] .* 'placeto'; .* set \[reinforce\], \[rules\] instead"):
         Recipe(placer="placeto", ppo=Ppo(updates=3))
     with pytest.raises(InputError, match=r"\[reinforce\] says nothing to placer 'gdp'"):
         Recipe(reinforce=Reinforce(updates=3))

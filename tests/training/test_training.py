@@ -186,7 +186,7 @@ def test_a_run_folder_tells_what_made_it(tmp_path: Path) -> None:
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
-def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "run"
     with pytest.raises(InputError, match="no run to resume"):
         train(recipe(2), problems(), out=folder, resume=True)
@@ -195,8 +195,10 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         train(recipe(2), problems(), out=folder, seed=1)
     with pytest.raises(InputError, match="written with seed 1, this run has seed 2"):
         train(recipe(2), problems(), out=folder, seed=2, resume=True)
-    with pytest.raises(InputError, match="started from another recipe"):
+    with pytest.raises(InputError, match=r"another recipe than this one: ppo\.updates was 2 and is 3; give"):
         train(recipe(3), problems(), out=folder, seed=1, resume=True)
+    train(recipe(2), problems(), out=folder, seed=1, resume=True)
+    assert "training is finished already, after 2 updates" in caplog.text
     (folder / TRAINER).write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
         train(recipe(2), problems(), out=folder, seed=1, resume=True)

@@ -86,7 +86,7 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkey
     assert len(labels) == 3
     assert all(torch.equal(states[0][0][key], value) for key, value in states[1][0].items())
 
-    with pytest.raises(InputError, match="started from another recipe"):
+    with pytest.raises(InputError, match=r"another recipe than this one: validation\.every was"):
         train(replace(SMALL, validation=Validation()), out=tmp_path / "whole", seed=1, resume=True)
     with pytest.raises(InputError, match="written with seed 1, this run has seed 2"):
         train(SMALL, out=tmp_path / "whole", seed=2, resume=True)

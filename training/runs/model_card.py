@@ -5,6 +5,7 @@ from pathlib import Path
 
 from jinja2 import StrictUndefined, Template
 
+from graphs.foundation import by_name
 from placers.learned.lookup import trainer_of
 from placers.learned.policy_file import WEIGHTS
 from placers.learned.policy_meta import Meta
@@ -17,7 +18,8 @@ METHODS = {"ppo": "PPO", "reinforce": "REINFORCE", "whole_plans": "list-wise ran
 def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
     """Markdown; everything in it follows from the run."""
     problems = recipe.problems
-    families = f"the graphs under `TRAIN` of {', '.join(problems.families)} (`graphs/families/`)"
+    where = "" if any(by_name.own(each) for each in problems.families) else " (`graphs/families/`)"
+    families = f"the graphs under `TRAIN` of {', '.join(problems.families)}{where}"
     mixed = f"up to {problems.mixed} further graphs of each of these families, whose knobs are theirs in other mixtures"
     suites = f"the suites {', '.join(problems.suites)} (`graphs/files/suites.py`)"
     given, tests = (", ".join(f"`{each}`" for each in graphs) for graphs in (problems.graphs, problems.test_graphs))

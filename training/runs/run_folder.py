@@ -30,7 +30,7 @@ from torch import Tensor
 
 from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_file
-from graphs.foundation.errors import InputError, located
+from graphs.foundation.errors import InputError, listed, located
 from graphs.foundation.files import check_links, locked, named_if_refused, write_whole
 from graphs.runtime import FIFO
 from placers.learned.lookup import file_sha256
@@ -38,7 +38,7 @@ from placers.learned.policy_file import check_weights, save_policy
 from placers.learned.policy_meta import META, Meta
 from training.learning.ranks import ALONE, Ranks
 from training.learning.trainer import Trainer, below
-from training.loggers import Logger, Settings, forget_runs, opened
+from training.loggers import Logger, Settings, flat, forget_runs, opened
 from training.loggers.metrics_file import MetricsFile
 from training.recipe import ProblemSet, Recipe, load_recipe
 from training.runs.model_card import model_card
@@ -132,11 +132,13 @@ class RunFolder:
         path, has_state = self.path, (self.path / TRAINER).is_file()
         if not self.is_begun:
             raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without `resume`")
-        if self.recipe != recipe:
+        if (begun := self.recipe) != recipe:
+            here, there = flat(recipe.to_plain()), flat(begun.to_plain())
+            keys = [key for key in (there | here) if there.get(key) != here.get(key)]
+            said = listed([f"{key} was {there.get(key)} and is {here.get(key)}" for key in keys])
             raise InputError(
-                f"{path} was started from another recipe than this one (see {path / CONFIG}); give the same one and "
-                "the "
-                "same --set, or choose another `out`"
+                f"{path} was started from another recipe than this one: {said}; give the same recipe and --set "
+                f"({path / CONFIG} has it), or train anew with another `out`"
             )
         if self.placer_sha256 != file_sha256(recipe.placer):
             raise InputError(

@@ -1,5 +1,6 @@
 """Train a learned placer over graph families, into a run folder."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -29,6 +30,8 @@ from training.runs.resources import PLAIN, Resources
 from training.runs.run_folder import RunFolder
 from training.runs.selection import Selection, Weights
 from training.runs.trainers import settings_of, trainer_and_module
+
+_log = logging.getLogger("placelab")
 
 CHECKPOINT_EVERY = 100  # updates
 
@@ -106,6 +109,8 @@ def _run(
 ) -> None:
     """All updates that are left, those of imitation first; the state is saved at the end, or when it is stopped."""
     save = partial(folder.save, trainer, selection)
+    if trainer.updates >= trainer.goal and folder.ranks.is_first:
+        _log.warning("%s: %s is finished already, after %d updates", folder.path, what, trainer.updates)
     if trainer.imitated < (goal := trainer.imitation_goal):
         _repeat(
             "imitating what search finds", lambda: trainer.imitated, goal,

@@ -22,7 +22,7 @@ class Placer:
     def place(self, problem, *, seed=0, budget=1):
         if "v100" in problem.cluster.name:
             os._exit(3)
-        time.sleep(60)
+        SLOW
 
 build = Placer
 """
@@ -43,10 +43,20 @@ def test_a_move_is_scored_by_what_annealing_finds_with_it(tmp_path: Path) -> Non
     assert str(found).startswith(f"score {found.score:.4f}\n")
 
 
-def test_a_program_that_ends_its_process_or_takes_too_long_fails_on_that_problem_alone(tmp_path: Path) -> None:
-    slow, ends = sorted(scored(tmp_path, FAILS, seconds=1.0).problems, key=lambda each: "v100" in each.problem)
-    assert (slow.score, ends.score) == (0.0, 0.0)
-    assert slow.feedback == "no plan: it took more than 1 seconds"
+@pytest.mark.parametrize(
+    ("slow", "sentence"),
+    [
+        ("while True: pass", "it took more than 0.5 seconds of the processor"),
+        ("time.sleep(60)", "it took more than 5 seconds"),
+    ],
+)
+def test_a_program_that_ends_its_process_or_takes_too_long_fails_on_that_problem_alone(
+    slow: str, sentence: str, tmp_path: Path
+) -> None:
+    found = scored(tmp_path, FAILS.replace("SLOW", slow), seconds=0.5)
+    late, ends = sorted(found.problems, key=lambda each: "v100" in each.problem)
+    assert (late.score, ends.score) == (0.0, 0.0)
+    assert late.feedback == f"no plan: {sentence}"
     assert "ended with exit code 3" in ends.feedback
 
 
@@ -55,7 +65,8 @@ def test_a_program_that_ends_its_process_or_takes_too_long_fails_on_that_problem
     [
         ("def place(): pass", "expected a placer, `build`, or a move"),
         ("def move(:", "is no program"),
-        (None, "no prog"),
+        ("def build(): return ()", "expected a placer, with a method `place`, got tuple"),
+        (None, "there is no file"),
     ],
 )
 def test_what_is_no_program_is_refused_at_once(text: str | None, sentence: str, tmp_path: Path) -> None:
