@@ -55,7 +55,7 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Runs the operation; those on DTensors come again as operations on their parts."""
         if any(issubclass(each, DTensor) for each in types):
-            return NotImplemented
+            return self._joined(*args) if func is aten.cat.default else NotImplemented
         function: Callable[..., Any] = func
         if func is aten.view.default:
             return self._viewed(*args)
@@ -67,6 +67,17 @@ class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace in _NAMESPACES:
             self._note(func.name().partition("::")[2].partition(".")[0], tree_leaves((args, kwargs)), out)
         return out
+
+    def _joined(self, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+        """A concatenation of DTensors without the empty tensors, of one dimension, of caches that have just begun.
+
+        PyTorch skips these, and DTensor would divide them as the others.
+        """
+        filled = [each for each in tensors if each.shape != (0,)]
+        if len(filled) in (0, len(tensors)):
+            return NotImplemented
+        with self:
+            return aten.cat.default(filled, dim)
 
     def _awaited(self, tensor: Tensor) -> Tensor:
         """What a collective makes of this process's part, when it is there."""

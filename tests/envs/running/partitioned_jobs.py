@@ -27,8 +27,9 @@ from graphs.capture.examples import Example
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from tests.envs.placed_models.models import BATCH, MLP, MODELS, Made
+from tests.envs.placed_models.models import BATCH, LENGTH, MLP, MODELS, Made
 from tests.placers.mixtures import SEQUENCE, WIDTH, Model
+from tests.placers.splits.test_column_row import Attention
 
 STEPS = 3
 EPSILON = 1e-2  # of Adam: far larger than the rounding of gradients, by which it would divide where these are zero
@@ -60,6 +61,8 @@ class Checkpointed(MLP):
 def made(name: str) -> Made:
     if name == "checkpointed":
         return Checkpointed(), MODELS["mlp"]()[1]
+    if name == "cached":
+        return Attention(caches=True), lambda batch, random: {"x": torch.randn(batch, LENGTH, 16, generator=random)}
     if name == "mixture":
         return Model(), lambda batch, random: {
             each: torch.randn(batch, SEQUENCE, WIDTH, generator=random) for each in ("x", "wanted")

@@ -54,6 +54,7 @@ CASES = [
     ("mlp", "v100x2", TensorParallel()),  # columns, then rows
     ("mlp", "v100x4", tofu()),  # two axes
     ("checkpointed", "v100x2", TensorParallel()),
+    ("cached", "v100x2", Parallel(tp=2)),  # heads, and a cache that begins empty
     ("gpt", "v100x2", TensorParallel()),  # heads, and a tied weight
     ("gpt", "v100x4", Parallel(tp=2)),  # within two replicas
     ("gpt", "v100x2", Parallel(cp=2)),
