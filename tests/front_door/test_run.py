@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 from torch import nn
 
+import envs.running.launched_workers  # noqa: F401 - its class derives from Workers, which a fixture replaces
 import placelab
 from envs.files.trace import GROUPS
 from envs.running.processes import Workers
