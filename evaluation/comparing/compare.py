@@ -86,13 +86,29 @@ def compare(
     failures = tuple(result for result in results if isinstance(result, Failure))
     if not records:
         raise InputError(f"every placer failed: {failures[0].placer} on {failures[0].problem}: {failures[0].reason}")
-    return Comparison(records, failures, (_op_groups(problems),))
+    said = _on_one_device([found[task.key] for task in tasks]) if len(problems) == 1 else ()
+    return Comparison(records, failures, (_op_groups(problems), *said))
 
 
 def _op_groups(problems: Sequence[Problem]) -> str:
     """How many op groups placers decide on, in a sentence."""
     counts = sorted({problem.graph.num_units for problem in problems})
     return f"Op groups: {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}."
+
+
+def _on_one_device(found: Sequence[JournalEntry | Failure]) -> tuple[str, ...]:
+    """A sentence that names placers with a plan on one of several devices; none if there are no such plans."""
+    alone = dict.fromkeys(
+        short_name(each.record.placer)
+        for each in found
+        if isinstance(each, JournalEntry) and len(each.record.peak_bytes) > 1 and _devices(each) == 1
+    )
+    return (f"All ops on one device: {', '.join(alone)}.",) if alone else ()
+
+
+def _devices(entry: JournalEntry) -> int:
+    """How many devices have ops of a plan."""
+    return len({device for each in entry.devices for device in ((each,) if isinstance(each, int) else each)})
 
 
 def check_settings(

@@ -41,6 +41,11 @@ def test_placers_may_be_named(four_ops_two_devices: Toy) -> None:
     assert comparison.placers == ("round_robin", "alternating")
 
 
+def test_placers_that_use_one_device_of_several_are_named(four_ops_two_devices: Toy) -> None:
+    comparison = compare(["single_device", Alternating()], [four_ops_two_devices.problem], quiet=True)
+    assert comparison.remarks == ("Op groups: 4.", "All ops on one device: single_device.")
+
+
 def test_a_placer_gets_its_own_budget_and_must_keep_to_it(four_ops_two_devices: Toy) -> None:
     problems, greedy = [four_ops_two_devices.problem], Alternating(simulations=5)
     assert compare([greedy], problems, budget={"alternating": 5}, quiet=True).records[0].simulations == 5

@@ -91,8 +91,9 @@ def test_it_is_said_where_a_problem_is_not_what_the_policy_was_trained_on(run: P
     alike = finetune(run, graph, **asked, runtime="ideal").remarks
     other = finetune(run, graph, **asked, runtime="fifo")
     unlike = "The policy was trained with the runtime ideal, and here it is fifo (`--runtime`)."
-    assert alike == ("Op groups: 4.",)
-    assert other.remarks == ("Op groups: 4.", unlike)
+    assert alike[0] == "Op groups: 4."
+    assert unlike in other.remarks
+    assert not [said for said in alike if "trained" in said]
     shown = to_text(other)
     assert "Runtime: fifo." in shown
     assert unlike in " ".join(shown.split())
