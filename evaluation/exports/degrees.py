@@ -105,7 +105,7 @@ class PlanDegrees:
         return (f"The batch is not known: it is {self.micro_batches} micro-batches on each of {self.dp} replicas.",)
 
 
-_EQUAL = "give one of equal shares, as the placer parallel makes them"
+EQUAL = "make one of equal shares with `placelab place`: --placer parallel:dp=2, for fsdp parallel:dp=2,zero=3"
 
 
 def check_equal_replicas(plan: Plan, to: str) -> None:
@@ -115,7 +115,7 @@ def check_equal_replicas(plan: Plan, to: str) -> None:
             f"{to} takes no plan whose replicas take micro-batches in turns; give one with sharing 'split'"
         )
     if plan.has_shares:
-        raise InputError(f"{to} takes no plan whose replicas have unequal shares of the batch; {_EQUAL}")
+        raise InputError(f"{to} takes no plan whose replicas have unequal shares of the batch; {EQUAL}")
 
 
 def joined_stages(plan: Plan, devices: Devices) -> tuple[int, ...]:

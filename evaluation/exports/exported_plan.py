@@ -10,6 +10,8 @@ from rich.text import Text
 
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.records.printed import Shown
+from evaluation.tables.alone import fastest_alone
+from evaluation.tables.step_summary import SAME
 from graphs.files.graph_source import GraphSource
 
 
@@ -55,7 +57,7 @@ class ExportedPlan(Shown):
 
     @property
     def cost(self) -> str:
-        """What rounding costs, in a sentence."""
+        """What rounding costs, and whether one device is faster, in sentences."""
         before, after = (each.timeline.step_seconds for each in (self.planned, self.rounded))
         said = f"A simulated step takes {1e3 * after:.4g} ms as exported, {1e3 * before:.4g} ms as planned: "
         if after > before:
@@ -64,6 +66,9 @@ class ExportedPlan(Shown):
             said += "it is no longer, although some modules are on other devices."
         else:
             said += "rounding costs nothing."
+        alone = fastest_alone(self.planned.problem) if len(self.planned.plan.used) > 1 else None
+        if alone is not None and alone.seconds < after * (1 - SAME):
+            said += f" {alone.device} alone is faster, {1e3 * alone.seconds:.4g} ms."
         if not self.rounded.timeline.fits:
             said += f" It does not fit: {self.rounded.timeline.overflow()}."
         return said

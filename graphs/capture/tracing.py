@@ -138,7 +138,11 @@ def _explained(recorded: BaseException, exported: BaseException, ran: BaseExcept
             f"captured, but {ran}; give fewer samples or a smaller model of its kind, or keep sizes fixed (torch.where)"
         )
     described = _described(failure or ran, given.module)
-    return UserCodeError(f"{given.name}: the module fails on its example inputs: {described}")
+    keywords = given.kwargs and "unexpected keyword argument" in described and "submodule" not in described
+    remedy = (
+        "; return (model, (inputs,)) if it takes one dict, since a dict alone is keyword inputs" if keywords else ""
+    )
+    return UserCodeError(f"{given.name}: the module fails on its example inputs: {described}{remedy}")
 
 
 def _sizes_are_known(program: TracedProgram) -> bool:

@@ -4,6 +4,8 @@ import re
 from typing import NamedTuple
 
 from graphs.devices.catalogue import catalogue
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 
 _DEVICES = re.compile(r"(?P<name>.+?)(?:x(?P<count>[1-9]\d{0,2}))?(?:@(?P<link>.+))?")
 _LEFT_OUT = re.compile(r"nvidia|geforce|tesla|instinct|[-_ ]")
@@ -22,8 +24,10 @@ def cluster_of_devices(text: str) -> str:
     """The spec of the cluster that devices of the catalogue make up, on the links of their boards; "" for other text.
 
     Devices are joined by +, servers by /, as in `mixed`. Of several devices of a name, such as "a100", it is that of
-    the largest memory.
+    the largest memory. Raises InputError for devices of which some are in the catalogue and others are not, and for
+    those that are not joined by +.
     """
+    _check_joined(text)
     servers = []
     for server in text.split("/"):
         found = [each for each in map(_meant, server.split("+")) if each is not None]
@@ -35,6 +39,17 @@ def cluster_of_devices(text: str) -> str:
     same = f",link={min(links)}" if len(links) == 1 else ""
     shown = "/".join("+".join(_written(each, same) for each in server) for server in servers)
     return f"mixed:{shown}{same}{f',network={NETWORK}' if len(servers) > 1 else ''}"
+
+
+def _check_joined(text: str) -> None:
+    parts = re.split(r"[+/,]", text)
+    unknown = [part for part in parts if _meant(part) is None]
+    if len(unknown) == len(parts):
+        return
+    if unknown:
+        raise InputError(f"{text}: {by_name.unknown('device', unknown[0], catalogue().devices)}")
+    if "," in text:
+        raise InputError(f"{text}: devices of a server are joined by +, as in {text.replace(',', '+')}")
 
 
 def _written(devices: _Devices, same: str) -> str:

@@ -129,7 +129,10 @@ def _sentence(error: BaseException, path: Path) -> str:
         return f"{where}: {type(error).__name__}: {error.msg}"
     if isinstance(error, SystemExit):
         return f"{where}: the code ends the process here (SystemExit: {error.code}); it must return instead"
-    return f"{where}: {type(error).__name__}: {error}".removesuffix(": ")
+    said = f"{where}: {type(error).__name__}: {error}".removesuffix(": ")
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
+        said += "; install it into the environment of placelab, or do not import it"
+    return said
 
 
 def _imported(path: Path) -> ModuleType:

@@ -24,6 +24,7 @@ from evaluation.records.text_console import TextConsole
 from graphs.problem import Problem
 from graphs.runtime import IDEAL
 from placers.parallel import Parallel
+from placers.single_device import SingleDevice
 from tests.evaluation.row_model import Row
 from tests.forked import CONTEXT, LIMIT, begin
 
@@ -137,6 +138,16 @@ def test_lines_are_printed_whole_however_narrow_a_terminal_is() -> None:
     with console.capture() as capture:
         console.print(ExportedPlan("fsdp", text, planned, planned), crop=False)
     assert capture.get().startswith(text)
+
+
+def test_one_device_that_is_faster_is_named() -> None:
+    found = problem()
+    planned = SimulatedPlan.of(found, Parallel(zero=3).place(found).plan)
+    alone = SimulatedPlan.of(found, SingleDevice().place(found).plan)
+    assert alone.timeline.step_seconds < planned.timeline.step_seconds
+    taken = f"gpu:0 alone is faster, {1e3 * alone.timeline.step_seconds:.4g} ms."
+    assert ExportedPlan("fsdp", "", planned, planned).cost.endswith(taken)
+    assert "faster" not in ExportedPlan("fsdp", "", alone, alone).cost
 
 
 def test_a_model_without_blocks_is_wrapped_whole() -> None:

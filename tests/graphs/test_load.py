@@ -214,6 +214,8 @@ def test_every_cluster_with_a_knob_for_devices_has_the_short_form() -> None:
         ("p10x4", "unknown cluster 'p10x4'; did you mean 'p100'"),
         ("p100x", "unknown cluster 'p100x'; did you mean 'p100'"),
         ("p100xtwo", "unknown cluster 'p100xtwo'"),
+        ("rtx3090+rtx3061", "unknown device 'rtx3061'; did you mean 'rtx3060'"),
+        ("rtx3090,rtx3060", r"joined by \+, as in rtx3090\+rtx3060"),
         ("cpu_gpux2", "unknown cluster 'cpu_gpux2'; did you mean 'cpu_gpu'"),  # its knob is another
         ("p100x4:devices=2", "unknown cluster 'p100x4'; did you mean 'p100'"),
     ],

@@ -71,6 +71,10 @@ def test_what_the_tracer_cannot_follow(function: str, sentence: str) -> None:
         ("too_wide", r"RuntimeError: .*\[2, 8\] X \[4, 4\] \(in its submodule '1', a Linear\)"),
         ("no_indices", "RuntimeError: Expected tensor for argument #1 'indices' .* but got torch.float32 instead"),
         ("too_many", r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
+        (
+            "named",
+            r"TypeError: .* unexpected keyword argument 'x'; return \(model, \(inputs,\)\) if it takes one dict, .*",
+        ),
         ("raising", "LINE: KeyError: 'mine'"),
         ("leaving", "LINE: SystemExit: 3"),
     ],

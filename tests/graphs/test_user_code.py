@@ -43,7 +43,10 @@ def test_an_edited_file_is_read_again(folder: Path) -> None:
     ("source", "sentence"),
     [
         ("\n\ndef f():\n    return torch.zeros(2)\n", "m.py:4: NameError: name 'torch' is not defined"),
-        ("import nothing_of_that_name\n", "m.py:1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        (
+            "import nothing_of_that_name\n",
+            "m.py:1: ModuleNotFoundError: No module named 'nothing_of_that_name'; install",
+        ),
         ("import json\ndef f():\n\n    json.loads('{')\n", "m.py:4: JSONDecodeError: Expecting property name"),
         ("def f():\n    raise KeyError\n", "m.py:2: KeyError"),
         ("def f(:\n    pass\n", "m.py:1: SyntaxError: invalid syntax"),

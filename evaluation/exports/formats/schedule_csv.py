@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from envs.plans.plan import Plan
 from envs.running.pipelined.schedule_rows import schedule_rows
+from evaluation.exports.degrees import EQUAL
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -27,7 +28,7 @@ def write(problem: Problem, plan: Plan) -> Written:
     if plan.has_shares:
         raise InputError(
             "schedule_csv takes no plan whose replicas have unequal shares of the batch, which torchtitan divides "
-            "equally; give one of equal shares, as the placer parallel makes them"
+            f"equally; {EQUAL}"
         )
     schedule = replace(plan.schedule, zero=0, shard_group=0, offload=False)  # which passes are the same
     whole = replace(plan, schedule=schedule)
