@@ -63,7 +63,7 @@ def test_what_cannot_be_counted_says_how_long_it_has_taken(
     with waiting("capturing b"):
         time.sleep(0.2)
     assert capsys.readouterr().err.startswith("capturing b: 0 s so far\n")
-    with waiting("placing"), progress_bar("searching", total=1, unit="plan"):
+    with progress_bar("searching", total=1, unit="plan"), waiting("placing"):
         time.sleep(0.1)
     assert "placing" not in capsys.readouterr().err
 
