@@ -13,7 +13,7 @@ from graphs.foundation.errors import InputError
 
 DRAWN = ROOT / "docs/pictures"
 WITHOUT_FIGURE = {
-    "Large graphs", "Speed", "Published measurements", "What the ideal machine hides", "Whole plans by a policy",
+    "Large graphs", "Speed", "What the ideal machine hides", "Whole plans by a policy",
 }  # fmt: skip
 
 
