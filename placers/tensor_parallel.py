@@ -64,8 +64,7 @@ class TensorParallel(Named):
         plan, said = plans[others], "are divided by the batch" if others == "batch" else "run on each of them"
         note = (
             f"tensor_parallel: a mesh of {' x '.join(map(str, plan.mesh))} devices, of which {shards} divide the "
-            "weights "
-            f"among them, and other ops {said}; estimated to take {estimates[others]:.6g} s in a step."
+            f"weights among them, and other ops {said}; estimated to take {estimates[others]:.6g} s in a step."
         )
         return PlacerResult(plan, self.name, seed, notes=(note,))
 

@@ -151,8 +151,7 @@ class SavedPlan:
             if not devices or decided.schedule or not all(isinstance(each, str) for each in devices.values()):
                 raise InputError(
                     "a model that is placed again runs by an op placement, and this plan is another kind; name one "
-                    "that "
-                    "`placelab place --plans placement` made"
+                    "that `placelab place --plans placement` made"
                 )
             number = {device.name: position for position, device in enumerate(problem.cluster.devices)}
             try:

@@ -26,9 +26,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     precision: str = ""  # that of training (`graphs.transforms.mixed_precision`)
     cost_model: str = ""
     optimizer: str = ""
-    reserve: str = (
-        ""  # memory of each GPU that tensors cannot have (`graphs.devices.reserve`); none: as the cluster has
-    )
+    reserve: str = ""  # memory of each GPU that tensors cannot have (`graphs.devices.reserve`); "": the cluster's
 
     @classmethod
     def of(cls, problem: Problem) -> Conditions:

@@ -148,8 +148,7 @@ class ReplayedForward:
             elif type(given) is not type(captured) or given != captured:
                 raise InputError(
                     f"{self._name} is given {given!r}, and its step was captured with {captured!r}; give that, or do "
-                    "not "
-                    "replay"
+                    "not replay"
                 )
         inputs = dict(enumerate(tensors))
         self._step.given.check(inputs)

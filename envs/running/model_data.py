@@ -102,8 +102,7 @@ def _taken(example: Example, batch: Any) -> Batch:
         if same != number and not torch.equal(tensors[same], tensors[number]):
             raise InputError(
                 f"inputs {same} and {number} differ, and the model was planned with one tensor for both; let the "
-                "function "
-                "that makes the model give two"
+                "function that makes the model give two"
             )
     return dict(enumerate(tensors))
 

@@ -78,8 +78,7 @@ def _replayed(timeline: Timeline) -> str:
         return ""
     return (
         "Devices wait for ops to be issued: replayed, as by `parallelize(..., replay=inputs)`, a step of this plan "
-        "takes "
-        f"{seconds(taken)}. `--runtime replay` plans for that."
+        f"takes {seconds(taken)}. `--runtime replay` plans for that."
     )
 
 

@@ -74,8 +74,7 @@ def _of_samples(graph: OpGraph, samples: int) -> OpGraph:
     if law.samples and samples not in (0, law.samples):
         raise InputError(
             f"a step of {graph.name!r} has {law.samples} samples, by its file, and not {samples}; leave that out, or "
-            "say "
-            "--batch for a step of another number"
+            "say --batch for a step of another number"
         )
     return replace(graph, batch_law=replace(law, samples=samples)) if samples else graph
 

@@ -8,7 +8,7 @@ import torch
 
 import placelab
 from envs.plans.plan import Plan
-from envs.running.ways import check_can_run
+from envs.running.plan_rules import is_run
 from evaluation.exports.formats import FORMATS, export_plan
 from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
@@ -63,19 +63,11 @@ def table() -> str:
         plan = Plan(plan.devices, plan.order) if kind == "one device per op" else plan
         cells = [
             YES if plan.is_placement else NO,
-            _runs(on, plan),
+            YES if is_run(on, plan) else NO,
             *(_exported(on, plan, model, to) for to in FORMATS),
         ]
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _runs(problem: Problem, plan: Plan) -> str:
-    try:
-        check_can_run(problem, plan)
-    except InputError:
-        return NO
-    return YES
 
 
 def _exported(problem: Problem, plan: Plan, model: Row, to: str) -> str:

@@ -147,8 +147,7 @@ class RunFolder:
         if not has_state and (path / META).exists():
             raise InputError(
                 f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing); train in "
-                "another "
-                "folder"
+                "another folder"
             )
         return has_state
 
