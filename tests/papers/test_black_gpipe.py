@@ -69,7 +69,7 @@ def test_each_row_by_the_placer(memory: int) -> None:
     assert found == [(first, last - first + 1) for first, last, _ in stages]
     replicas = [len(result.plan.devices[first - 1]) for first, _ in found]
     assert replicas == [count for _, _, count in stages]
-    said = float(result.notes[0].partition("takes ")[2].partition(" s ")[0])
+    said = float(result.notes[0].partition("to take ")[2].partition(" s ")[0])
     assert said * 1e6 == pytest.approx(bottleneck, abs=0.6)
 
 
