@@ -6,27 +6,28 @@ ten to thirty times as long with two threads as with one.
 
 import os
 import sys
+import threading
 
 from graphs.foundation.errors import InputError
 
 VARIABLE = "PLACELAB_THREADS"  # sets another number
-_limited = False
+OF_OPENMP = os.environ.get("OMP_NUM_THREADS", "")  # the user's: dask sets it later in a process that starts others
+_done = threading.local()  # has `limited` where it acted: torch keeps a number for each thread
 
 
 def limit_torch_threads() -> None:
-    """Let torch compute with one thread in this process, or with as many as PLACELAB_THREADS says.
+    """Let torch compute with one thread, or with as many as PLACELAB_THREADS says, when called from this thread.
 
-    Acts once, so that a number set afterwards stays, and not where OMP_NUM_THREADS is set. Does nothing before torch is
-    imported, and does not import it: code that computes with torch calls this.
+    Acts once in each, so that a number set afterwards stays, and not where the user has set OMP_NUM_THREADS. Does
+    nothing before torch is imported, and does not import it: code that computes with torch calls this.
     Raises InputError if PLACELAB_THREADS is no number of threads.
     """
-    global _limited
     text = os.environ.get(VARIABLE, "")
     if text and not (text.isdecimal() and int(text) > 0):
         raise InputError(f"the environment variable {VARIABLE} is {text!r}; expected a number of threads, such as 1")
     torch = sys.modules.get("torch")
-    if _limited or torch is None:
+    if getattr(_done, "limited", False) or torch is None:
         return
-    if text or not os.environ.get("OMP_NUM_THREADS"):
+    if text or not OF_OPENMP:
         torch.set_num_threads(int(text or 1))
-    _limited = True
+    _done.limited = True

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium as gym
@@ -33,9 +34,9 @@ PROBLEM = Problem(random_graph(6, seed=1), toy_cluster(2))
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process in which nobody has decided yet, and torch takes three threads by itself."""
     before = torch.get_num_threads()
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv(torch_threads.VARIABLE, raising=False)
-    monkeypatch.setattr(torch_threads, "_limited", False)
+    monkeypatch.setattr(torch_threads, "OF_OPENMP", "")
+    monkeypatch.setattr(torch_threads._done, "limited", False, raising=False)
     torch.set_num_threads(3)
     yield
     torch.set_num_threads(before)
@@ -44,7 +45,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def reset_later() -> None:
     env = gym.make("envs:GDP-v0", problems=[PROBLEM])
     torch.set_num_threads(3)
-    torch_threads._limited = False  # as if torch had been imported only now
+    torch_threads._done.limited = False  # as if torch had been imported only now
     env.reset(seed=0)
 
 
@@ -78,9 +79,25 @@ def test_the_user_decides_by_a_variable_before_or_by_torch_afterwards(monkeypatc
 
 
 def test_openmps_variable_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr(torch_threads, "OF_OPENMP", "3")
     limit_torch_threads()
     assert torch.get_num_threads() == 3
+
+
+def test_what_dask_makes_of_the_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sets OMP_NUM_THREADS where it starts processes, after torch has read it."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    limit_torch_threads()
+    assert torch.get_num_threads() == 1
+
+
+def test_each_thread_is_limited() -> None:
+    """Torch keeps the number of each thread: one that was limited elsewhere is not limited here."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(limit_torch_threads).result()
+    assert torch.get_num_threads() == 3
+    limit_torch_threads()
+    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
