@@ -218,8 +218,17 @@ class SimulatedPlan(Shown):
             f"{failed} {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters and their state need "
             f"{state}, all devices together hold {capacity}, and the largest output is "
             f"{memory(timed.output_bytes[largest])} ({which}). Try more or larger devices, a smaller "
-            f"batch{whole}{budget} or `optimizer='sgd'`; `placelab fits` shows what other kinds of plans need"
+            f"batch{whole}{budget} or `optimizer='sgd'`; {self._other_kinds}"
         )
+
+    @property
+    def _other_kinds(self) -> str:
+        """Where to look for plans of other kinds, which may fit; of an op placement, what does find them."""
+        shown = "`placelab fits` shows what other kinds of plans need"
+        if not self.plan.is_placement or self.problem.is_placed or self.result.placer.partition(":")[0] == "planner":
+            return shown
+        again = " and activations that are computed again" if self.problem.graph.is_training else ""
+        return f"{shown}, and `placelab place --plans all`, without a placer, tries micro-batches, divided ops{again}"
 
     def to_json(self) -> dict[str, Any]:
         """The record, the device of each op by name or those of its replicas, and what each device spends the step on.

@@ -302,6 +302,16 @@ def test_a_whole_plan_is_simulated_charted_and_traced(graph: Path, tmp_path: Pat
     assert placelab.simulate(graph, placed.plan, cluster="p100x2").plan == placed.plan
 
 
+@pytest.mark.parametrize(("placer", "named"), [("heft", True), ("planner:placements=2", False)])
+def test_a_placement_that_does_not_fit_names_what_tries_other_kinds(graph: Path, placer: str, *, named: bool) -> None:
+    roomy = load_cluster("p100x2")
+    tight = replace(roomy, devices=tuple(replace(device, memory_bytes=1.0) for device in roomy.devices))
+    placed = placelab.place(graph, cluster=tight, placer=placer, budget=2)
+    with pytest.raises(DoesNotFitError, match=r"optimizer='sgd'`; `placelab fits` shows") as told:
+        placed.require_fit()
+    assert ("`placelab place --plans all`, without a placer, tries" in str(told.value)) == named
+
+
 def test_a_whole_plan_that_does_not_fit_says_what_holds_the_memory(graph: Path) -> None:
     roomy = load_cluster("p100x2")
     tight = replace(roomy, devices=tuple(replace(device, memory_bytes=1.0) for device in roomy.devices))
