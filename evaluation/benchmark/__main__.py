@@ -108,16 +108,25 @@ def score(
 @app.command
 def streams(
     *, count: int = STREAMS, changes: int = CHANGES, milliseconds: float = 50.0, reference_seconds: float = 10.0,
-    seed: int = 0,
+    seed: int = 0, out: Path | None = None,
 ) -> None:  # fmt: skip
-    """Let rivals place running models again, and print what they find over what a search of seconds finds."""
+    """Let rivals place running models again, and print what they find over what a search of seconds finds.
+
+    A file `out` keeps what is done, stream by stream, and the same command goes on from there; the leaderboard shows
+    that of its benchmark's folder, `streams.json`.
+    """
     _check_amounts(seed, count=count, changes=changes, milliseconds=milliseconds, reference_seconds=reference_seconds)
-    results = StreamResults.none(milliseconds / 1e3, reference_seconds)
-    with progress_bar("placing again", total=count, unit="stream") as bar:
-        for stream in changes_in_streams(count, seed=seed, changes=changes):
+    results = StreamResults.none(seed, changes, milliseconds / 1e3, reference_seconds)
+    if out is not None:
+        results = results.continued(out)
+    done = results.streams
+    with progress_bar("placing again", total=count, initial=min(done, count), unit="stream") as bar:
+        for stream in changes_in_streams(count, seed=seed, changes=changes, done=done):
             for change in stream:
                 results.add(change)
             bar.update()
+            if out is not None:
+                results.save(out)
     TextConsole().print(results.table())
 
 

@@ -1,17 +1,18 @@
 """The leaderboard: a page and a plot made of submissions, each of which is verified first."""
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from evaluation.benchmark.best_known import best_known
+from evaluation.benchmark.both_worlds import both_worlds_text
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.quality_plot import height_of, paint
-from evaluation.benchmark.row_table import cells
+from evaluation.benchmark.row_table import cells, in_cell
+from evaluation.benchmark.stream_results import IN_BENCHMARK, StreamResults
 from evaluation.benchmark.submission import SUBMISSION, SubmissionFolder
 from evaluation.benchmark.suites import BENCHMARKS
 from evaluation.benchmark.verification import VerifiedRow, row_of, verify
@@ -61,10 +62,19 @@ def write_leaderboard(benchmark: Benchmark, submissions: Sequence[SubmissionFold
     """Verify submissions, and write the page and its plot. Raises InputError as `verify` does."""
     verify(submissions, benchmark)
     best = best_known(benchmark)
-    found = sections(benchmark, [row_of(each, best) for each in submissions])
+    found = sections(benchmark, [row_of(each, best) for each in with_parts(benchmark, submissions)])
     write_whole(page, page_text(benchmark, found, plot.name))
     drawing = drawn(partial(paint, found), height_of(len(found)), "svg", facecolor="white", metadata={"Date": None})
     write_whole(plot, drawing)
+
+
+def with_parts(benchmark: Benchmark, submissions: Sequence[SubmissionFolder]) -> Iterator[SubmissionFolder]:
+    """All submissions, and what they are on suites that others are on alone, so that each table has all rivals."""
+    sets = {frozenset(_names(benchmark, each.about.suites)): each.about.suites for each in submissions}
+    for submitted in submissions:
+        yield submitted
+        own = frozenset(_names(benchmark, submitted.about.suites))
+        yield from (submitted.on(benchmark, suites) for some, suites in sets.items() if some < own)
 
 
 def sections(benchmark: Benchmark, rows: Iterable[VerifiedRow]) -> dict[str, list[VerifiedRow]]:
@@ -95,17 +105,18 @@ def page_text(benchmark: Benchmark, found: Mapping[str, Sequence[VerifiedRow]], 
         )
         parts += [f"| {in_cell(row.title)} | {' | '.join(cells(row))} | {row.learns} |\n" for row in rows]
     parts.append(f"\n![Quality over simulations]({plot})\n")
+    if not is_first and name in BENCHMARKS:
+        first = Benchmark.load()
+        rows = [row_of(each, best_known(first)) for each in load_submissions(first.index.name)]
+        parts.append(both_worlds_text(found, sections(first, rows), first.index.name))
+    if (streams := benchmark.folder / IN_BENCHMARK).exists():
+        parts.append(f"\n## Streams\n\n{StreamResults.load(streams).text()}")
     return "".join([*parts, _best_known_text(benchmark)])
 
 
 def _said(about: str) -> str:
     """A sentence as a part of one."""
     return about[0].lower() + about[1:].rstrip(".")
-
-
-def in_cell(text: str) -> str:
-    """A title in a cell of a table in Markdown, whatever its author wrote."""
-    return re.sub(r"([\\|`*_<\[\]])", r"\\\1", " ".join(text.split()))
 
 
 def _best_known_text(benchmark: Benchmark) -> str:

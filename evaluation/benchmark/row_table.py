@@ -1,5 +1,6 @@
-"""Rows of the leaderboard as a table of the terminal, and as JSON."""
+"""Rows of the leaderboard as a table of the terminal, in Markdown, and as JSON."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,6 +34,11 @@ class Rows(Shown):
         for row in self.rows:
             table.add_row(row.title, row.suites, *cells(row), row.learns)
         return Group(table, Text(self.said))
+
+
+def in_cell(text: str) -> str:
+    """A title in a cell of a table in Markdown, whatever its author wrote."""
+    return re.sub(r"([\\|`*_<\[\]])", r"\\\1", " ".join(text.split()))
 
 
 def cells(row: VerifiedRow) -> tuple[str, str, str, str]:

@@ -93,9 +93,14 @@ def with_devices(cluster: Cluster, devices: Ints) -> Cluster:
     )
 
 
-def streams(count: int = STREAMS, *, seed: int = 0, changes: int = CHANGES) -> Iterator[tuple[Change, ...]]:
-    """Streams of some changes each, those of captured models and of random graphs in turn; the same for equal seeds."""
-    for number in range(count):
+def streams(
+    count: int = STREAMS, *, seed: int = 0, changes: int = CHANGES, done: int = 0
+) -> Iterator[tuple[Change, ...]]:
+    """Streams of some changes each, those of captured models and of random graphs in turn; the same for equal seeds.
+
+    The first ones, as many as are `done`, are left out.
+    """
+    for number in range(done, count):
         rng = np.random.default_rng((seed, number))
         kind = FAMILIES[number // 2 % len(FAMILIES)] if number % 2 == 0 else KINDS[number // 2 % len(KINDS)]
         precisions, running = _first(kind, rng)

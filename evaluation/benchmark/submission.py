@@ -90,6 +90,16 @@ class SubmissionFolder:
         entries = load_packed(packed) if packed.exists() else plans(folder / RECORDS)
         return cls(folder, about, tuple(sorted(entries, key=lambda entry: entry.record.problem)))
 
+    def on(self, benchmark: Benchmark, suites: str) -> SubmissionFolder:
+        """What it is on some of its suites alone."""
+        chosen = benchmark.chosen(suites)
+        names = {each.name for each in chosen}
+        failures = tuple(each for each in self.about.failures if each.problem in names)
+        about = replace(self.about, suites=suites, suite_sha256=suite_sha256(chosen), failures=failures)
+        return SubmissionFolder(
+            self.folder, about, tuple(each for each in self.entries if each.record.problem in names)
+        )
+
 
 @dataclass(frozen=True)
 class BenchJob:

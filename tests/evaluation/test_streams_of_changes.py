@@ -1,5 +1,8 @@
 """Streams of changes: the same for equal seeds, each change a problem to be placed, and what rivals find on them."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,11 +10,13 @@ from envs.costs.costs import costs_of, timed
 from envs.objectives.replacement import replacing, running_of
 from envs.plans.plan import Plan
 from envs.replacement.running import LEFT, Running
+from evaluation.benchmark import streams
 from evaluation.benchmark.__main__ import app
 from evaluation.benchmark.stream_results import StreamResults
 from evaluation.benchmark.streams import Change, changes_of, with_devices
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -50,15 +55,49 @@ def test_fewer_devices_have_the_links_between_them() -> None:
 
 
 def test_rivals_are_measured_over_a_reference() -> None:
-    results = StreamResults.none(0.01, 0.05)
+    results = StreamResults.none(5, 1, 0.01, 0.05)
     change = changes(5, 1)[0]
     results.add(change)
     assert len(results.reference.moved_bytes) == 1
+    over = {name: found.over_reference[0] or math.inf for name, found in results.of_rivals.items()}
     for name, found in results.of_rivals.items():
-        assert found.over_reference[0] > 0.9, name
+        assert over[name] > 0.9, name
         assert found.milliseconds[0] > 0
-    assert results.of_rivals["hill climbing"].over_reference[0] <= results.of_rivals["keep all"].over_reference[0]
+    assert over["hill climbing"] <= over["keep all"]
     assert results.table().row_count == len(results.of_rivals)
+
+
+def test_results_are_kept_and_gone_on_with(tmp_path: Path) -> None:
+    none, path = StreamResults.none(5, 2, 0.05, 10.0), tmp_path / "streams.json"
+    assert none.continued(path) is none, "nothing is kept yet"
+    for results in (none.reference, *none.of_rivals.values()):
+        results.over_reference += [1.25, None]  # the second does not fit
+        results.moved_bytes += [2.0, 6.0]
+        results.milliseconds += [40.0, 60.0]
+    none.save(path)
+    kept = StreamResults.none(5, 2, 0.05, 10.0).continued(path)
+    assert kept == none
+    assert kept.streams == 1
+    assert "| hill climbing (1 do not fit) | 1.250 | 0 | 1.00 | 50 | 59 |" in kept.text()
+    for other in (StreamResults.none(6, 2, 0.05, 10.0), StreamResults.none(5, 2, 0.1, 10.0)):
+        with pytest.raises(InputError, match="another seed, other numbers or rivals; choose another --out"):
+            other.continued(path)
+    path.write_text("{}")
+    with pytest.raises(InputError, match="holds no results of streams"):
+        none.continued(path)
+
+
+def test_streams_that_are_done_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[int]()
+
+    def first(kind: str, rng: np.random.Generator) -> tuple[tuple[Problem, ...], Ints]:
+        drawn.append(int(rng.integers(1 << 30)))
+        return (timed(Problem(random_graph(12, 1), toy_cluster(4, memory=1e6))),), np.arange(12) % 4
+
+    monkeypatch.setattr(streams, "_first", first)
+    for done in (0, 1):
+        list(streams.streams(3, seed=1, changes=1, done=done))
+    assert drawn[3:] == drawn[1:3]
 
 
 def test_a_plan_says_what_is_moved_to_get_there() -> None:

@@ -11,9 +11,10 @@ import pytest
 from envs.files.plan_file import load_plan
 from envs.simulation.simulator import simulate
 from evaluation.benchmark.best_known import best_known, update_best, verify_best, write_best
-from evaluation.benchmark.leaderboard import in_cell, load_submissions, sections, write_leaderboard
+from evaluation.benchmark.leaderboard import load_submissions, sections, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.quality_plot import unbeaten
+from evaluation.benchmark.row_table import in_cell
 from evaluation.benchmark.submission import SubmissionFolder, bench
 from evaluation.benchmark.verification import VerifiedRow, check_entry, check_suite, row_of
 from evaluation.records.formatting import interval
