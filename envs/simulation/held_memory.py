@@ -26,6 +26,7 @@ class HeldMemory:
     holders: Ints  # (holders, 2) unit, tensor; sorted, each pair once
     limits: Floats  # (devices,) bytes of memory
     units: int
+    allowed: Bools | None = None  # (units, devices) where each unit may run; None: anywhere
 
     @classmethod
     def of(cls, problem: Problem) -> HeldMemory:
@@ -41,6 +42,7 @@ class HeldMemory:
             distinct_pairs(np.concatenate([weights, others, outputs]))[0],
             problem.cluster.memory_bytes,
             graph.num_units,
+            problem.allowed,
         )
 
     @cached_property
@@ -86,14 +88,21 @@ class Room:
         self._present: Bools = np.zeros((len(held.tensor_bytes), len(held.limits)), np.bool_)  # (tensors, devices)
 
     def after(self, unit: int) -> Floats:
-        """(devices,) bytes that would be left on each device if the unit went there; below 0 it does not fit."""
-        tensors = self._held.tensors_of(unit)
-        return self._left - self._held.tensor_bytes[tensors] @ ~self._present[tensors]
+        """(devices,) bytes that would be left on each device if the unit went there; below 0 it does not fit.
+
+        Where the unit may not run there are -inf.
+        """
+        left, allowed = self._after(unit), self._held.allowed
+        return left if allowed is None else np.where(allowed[unit], left, -np.inf)
 
     def take(self, unit: int, device: int) -> None:
         """Place the unit on the device."""
-        self._left[device] = self.after(unit)[device]
+        self._left[device] = self._after(unit)[device]
         self._present[self._held.tensors_of(unit), device] = True
+
+    def _after(self, unit: int) -> Floats:
+        tensors = self._held.tensors_of(unit)
+        return self._left - self._held.tensor_bytes[tensors] @ ~self._present[tensors]
 
 
 def _kept_outputs(graph: OpGraph) -> tuple[Ints, Ints]:

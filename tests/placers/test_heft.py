@@ -158,3 +158,11 @@ def test_what_a_cluster_says_of_a_device_and_itself_does_not_matter() -> None:
     np.fill_diagonal(links, 0.0)
     unlinked = replace(cluster, bandwidth=links)
     assert Heft().place(Problem(graph, unlinked)).plan == Heft().place(Problem(graph, cluster)).plan
+
+
+def test_what_may_not_run_somewhere_is_planned_where_it_may_and_what_reads_it_goes_there() -> None:
+    graph = toy_graph([1, 1, 1], [(0, 1), (1, 2)], output_bytes=[0, 9, 0])
+    problem = Problem(replace(graph, devices=((), ("gpu:1",), ())), toy_cluster(2))
+    result = Heft().place(problem, budget=0)
+    assert result.plan.devices[1:] == ((1,), (1,))
+    assert simulate(problem, result.plan).step_seconds == pytest.approx(3.0)

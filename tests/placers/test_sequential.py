@@ -1,7 +1,7 @@
 """The sequential decoder: its roll-out and its network agree, and it may only choose what makes sense."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from placers.learned.policy_meta import Meta
 from placers.learned.sequential.action import SequentialAction, SequentialBatch
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
+from placers.learned.sequential.one_device import one_device
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.rollout import _draw, roll_out
@@ -152,6 +153,15 @@ def test_devices_without_room_are_masked_while_another_has_some() -> None:
         placements = first_pass(bold(seed), problem, 20, seed)
         assert not HeldMemory.of(problem).overflow(placements[0])
         assert (placements[:, 0] != placements[:, 2]).all()
+
+
+def test_units_are_placed_only_where_they_may_run_though_devices_are_alike() -> None:
+    graph = replace(random_graph(12, seed=1), devices=tuple((f"gpu:{i % 3}",) if i % 4 else () for i in range(12)))
+    problem = Problem(graph, toy_cluster(3, memory=1e9))
+    assert problem.allowed is not None
+    placements = first_pass(bold(0), problem, 16)
+    assert problem.allowed[np.arange(placements.shape[1]), placements].all()
+    assert one_device(batch_of(problem).layouts[0]) == -1, "none may run everything"
 
 
 def test_units_are_placed_by_longest_remaining_path_or_topologically() -> None:

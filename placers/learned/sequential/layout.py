@@ -55,6 +55,7 @@ class RolloutLayout(NamedTuple):
     tensor_bytes: Floats  # (tensors,)
     held_bytes: Floats  # (units,) of all tensors that a unit holds
     limits: Floats  # (devices,) bytes
+    allowed: Bools  # (units, devices) where each unit may run
     latency: Floats  # (devices, devices) seconds, 0 within a device
     per_byte: Floats  # (devices, devices) seconds per byte, 0 within a device
     channels: Channels
@@ -81,6 +82,7 @@ class RolloutLayout(NamedTuple):
         count = len(units)
         seconds = costs.busy_seconds(problem)
         unit_seconds = units.summed(seconds)
+        allowed = np.ones(unit_seconds.shape, np.bool_) if problem.allowed is None else problem.allowed
         rank = _ranks(problem, seconds)
         forward, carries, input_bytes = _forward_ops(graph)
         link_start, neighbour, links = units.neighbours
@@ -114,10 +116,11 @@ class RolloutLayout(NamedTuple):
             tensor_bytes=held.tensor_bytes,
             held_bytes=np.bincount(holder, held.tensor_bytes[tensor], count).astype(np.float64),
             limits=held.limits,
+            allowed=allowed,
             latency=latency,
             per_byte=per_byte,
             channels=Channels.of(cluster),
-            same=interchangeable(cluster, seconds),
+            same=interchangeable(cluster, np.where(allowed[graph.units], seconds, np.inf)),
             static=_static(cluster, unit_seconds, held),
             share=share,
             fair=float(unit_seconds.sum()) / len(cluster) ** 2,

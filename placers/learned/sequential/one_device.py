@@ -100,8 +100,8 @@ class OneDeviceHead(nn.Module):
 
 
 def one_device(layout: RolloutLayout) -> int:
-    """The device that would be done first with everything, of those that hold it by estimate; -1 if none does."""
-    holds = layout.limits * FILLED >= layout.live.alone
+    """The device that would be done first with everything, of those that may run and, by estimate, hold it; or -1."""
+    holds = (layout.limits * FILLED >= layout.live.alone) & layout.allowed.all(axis=0)
     return int(np.where(holds, layout.host.alone, np.inf).argmin()) if holds.any() else -1
 
 

@@ -57,7 +57,7 @@ def roll_out(
                 continue
             # what is known: the unit is neither placed nor ahead, and is tried on every device
             _try(layout, state, previous, unit)
-            choices = state.choices[: _allow(state, previous[unit] < 0, allowed)]
+            choices = state.choices[: _allow(layout, state, unit, previous[unit] < 0, allowed)]
             # what is chosen: a softmax over the scores of the allowed devices, if there are several
             chosen, log_probability = rollouts.placements[sample, unit], 0.0
             if sampling.mode[sample] != GIVEN:
@@ -325,14 +325,15 @@ def _filled(layout: RolloutLayout, state: RolloutState, share: float) -> float:
 
 
 @inlined
-def _allow(state: RolloutState, first_pass: bool, allowed: Bools) -> int:
-    """Choose from devices with room, or the one with most; in a first pass only from the first of empty equal devices.
+def _allow(layout: RolloutLayout, state: RolloutState, unit: int, first_pass: bool, allowed: Bools) -> int:
+    """Choose from devices with room, or the one with most, of those where the unit may run.
 
-    Writes them to `choices` and `allowed`, and returns how many there are.
+    In a first pass only from the first of empty equal devices. Writes them to `choices` and `allowed`, and returns how
+    many there are.
     """
     count, roomiest, most = 0, 0, -np.inf
     for device in range(len(allowed)):
-        first = not first_pass or state.twin[device] == device
+        first = layout.allowed[unit, device] and (not first_pass or state.twin[device] == device)
         left = state.left[device] - state.need[device] - state.fullest[device]
         allowed[device] = first and left >= 0
         if allowed[device]:
