@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from envs.running.batches_as_planned import batches_as_planned
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import finish
 from envs.running.measured_run import RunSteps
-from envs.running.model_data import Batch, batches, seeded_example
+from envs.running.model_data import Batch, seeded_example
 from envs.running.process_memory import Growth, MemoryGrowth
 from envs.running.reference import Difference, differences, loss_of, optimizers, unplaced
 from envs.running.training_job import Training
@@ -35,7 +36,7 @@ def run_in_loop(
     """
     program = CapturedProgram.of(seeded_example(training.model, training.seed, training.samples))
     program.check(predicted.problem.graph)
-    given = batches(program.example, training.data, seed=training.seed)
+    given = batches_as_planned(program, training.data, seed=training.seed)
     steps = list(islice(given, training.steps))
     apart = _compared(training, program, place, devices[0], steps[0]) if check else ()
     gc.collect()

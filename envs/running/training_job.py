@@ -14,10 +14,11 @@ from torch import Tensor, distributed
 
 from envs.plans.plan import Plan
 from envs.running.adam import Adam
+from envs.running.batches_as_planned import batches_as_planned
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
 from envs.running.measured_timeline import RecordedStep
-from envs.running.model_data import batches, seeded_example
+from envs.running.model_data import seeded_example
 from envs.running.process_memory import Growth, MemoryGrowth, free_bytes
 from envs.running.processes import Process
 from envs.running.progress import ACTIVITY
@@ -100,7 +101,7 @@ class UnplacedJob:
         too_large = Unplaced(None, needed_bytes=self.needed_bytes, free_bytes=free)
         if process.rank or self.needed_bytes > free:
             return None if process.rank else too_large
-        batch = next(batches(program.example, training.data, seed=training.seed))
+        batch = next(batches_as_planned(program, training.data, seed=training.seed))
         try:
             with torch.random.fork_rng():
                 module = seeded_example(training.model, training.seed, training.samples).module.to(process.device)
@@ -151,7 +152,7 @@ class TrainingJob:
         with SameDraws() if self.keep_state else nullcontext():
             steps = [
                 _step(step, {leaf: tensor.to(process.device) for leaf, tensor in batch.items()}, process.device)
-                for batch in islice(batches(program.example, data, seed=self.training.seed), self.training.steps)
+                for batch in islice(batches_as_planned(program, data, seed=self.training.seed), self.training.steps)
             ]
         state = None
         if self.keep_state:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from envs.expansion.layout import Layout
 from envs.plans.plan import Plan
 from envs.running.adam import Adam
+from envs.running.batches_as_planned import batches_as_planned
 from envs.running.captured_program import CapturedProgram
 from envs.running.divided_batch import program_of_part
 from envs.running.dry_step import check_partitioned
-from envs.running.model_data import batches
 from envs.running.op_by_op.gradient_ops import GradientOps
 from envs.running.op_by_op.op_step import OpStep
 from envs.running.partitioned.partitioned_step import PartitionedStep
@@ -53,7 +53,7 @@ def check_model(training: Training, problem: Problem, plan: Plan, device: str = 
     if plan.is_placement:
         GradientOps(program, problem.graph)
     elif is_tried:
-        check_partitioned(program, problem, plan, next(batches(program.example, seed=training.seed)))
+        check_partitioned(program, problem, plan, next(batches_as_planned(program, seed=training.seed)))
     elif is_replicated(problem, plan) or is_sharded(problem, plan):
         if is_sharded(problem, plan):
             check_module(program, problem, plan)

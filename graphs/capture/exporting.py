@@ -8,7 +8,7 @@ no longer than it). Only operations that become one other operation of the same 
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from types import ModuleType
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx import Node
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._pytree import tree_unflatten
 
 from graphs.capture.gradient_flow import detaches
@@ -147,28 +148,59 @@ def decomposition_of(func: Any) -> Callable[..., Any] | None:
     return func.decompose if composite and func not in PRESERVED_ATEN_CIA_OPS else None
 
 
+class _NoTensor:
+    """No tensor is one."""
+
+
 @contextmanager
-def exporter_settings(*, compiling: bool) -> Iterator[None]:
+def exporter_settings(*, compiling: Collection[type[nn.Module]] = ()) -> Iterator[None]:
     """What the exporter sets while it traces: no backend has operations of its own.
 
-    Nor has attention that is not trained, which some devices alone run as one operation.
-    Libraries that ask PyTorch whether a compiler runs them are told that one does if it is to be so; the user's own
-    code never is: its other branch is what a training step runs.
+    Nor has attention that is not trained, which some devices alone run as one operation. Libraries that ask PyTorch
+    whether a compiler runs them, or whether a tensor is a fake one, are told so in the parts of the classes `compiling`
+    alone; the user's own code never is: its other branch is what a training step runs.
     """
-    flags = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
     backends = torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn
     set_before = [backend.set_flags(False) for backend in backends]
     fast_attention = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = compiling
     try:
-        with _own_code_runs_eagerly() if compiling else nullcontext():
+        with _own_code_runs_eagerly() if compiling else nullcontext(), _compiled(frozenset(compiling)):
             yield
     finally:
-        torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = flags
         torch.backends.mha.set_fastpath_enabled(fast_attention)
         for backend, before in zip(backends, set_before, strict=True):
             backend.set_flags(*before)
+
+
+@contextmanager
+def _compiled(classes: Set[type]) -> Iterator[None]:
+    """Inside, PyTorch says in the modules of some classes, and in these alone, that a compiler runs them."""
+    before = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag, torch._subclasses.FakeTensor
+    entered = 0
+
+    def say(compiling: bool) -> None:
+        torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = compiling
+        torch._subclasses.FakeTensor = before[2] if compiling else _NoTensor  # type: ignore[assignment,misc]
+
+    def enter(part: nn.Module, _: object) -> None:
+        nonlocal entered
+        entered += type(part) in classes
+        say(entered > 0)
+
+    def leave(part: nn.Module, *_: object) -> None:
+        nonlocal entered
+        entered -= type(part) in classes
+        say(entered > 0)
+
+    hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)] if classes else []
+    say(False)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag, torch._subclasses.FakeTensor = before  # type: ignore[misc]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from graphs.capture.checkpoints import CheckpointedNodes
+from graphs.capture.known_values import Answer
 from graphs.capture.own_functions import OwnCall
 from graphs.op_graph import Call
 
@@ -48,3 +49,4 @@ class TracedProgram:
     by_values: str = ""
     """Whose values the program is right for, where sizes or control flow depend on these: "the example", "random data";
     empty where it is right for all."""
+    answers: Sequence[Answer] = ()  # what the module's code asked of the values of its inputs, and was told

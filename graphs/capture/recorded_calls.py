@@ -3,10 +3,13 @@
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import takewhile
+from pathlib import Path
+from types import CodeType
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import RemovableHandle
@@ -16,7 +19,11 @@ from graphs.foundation.user_code import users_line
 from graphs.op_graph import Call
 
 _OWN_GRADIENTS = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+_RECORDING = str(Path(__file__).with_name("recording.py"))
 _READ_WHOLE = (Tensor.tolist, Tensor.numpy, Tensor.__array__)
+
+
+PLAIN_TENSORS = (Tensor, nn.Parameter)  # those of other classes have operations of their own
 
 
 class Unrecorded(Exception):  # noqa: N818 - no error of the user's
@@ -36,8 +43,8 @@ class Recording(Protocol):
     def require(self, tensor: Tensor, *, required: bool) -> None:
         """Note that the module's code asks for the gradient of a tensor, or for none."""
 
-    def ask(self, tensor: Tensor) -> None:
-        """Note that the module's code has read the value of a tensor."""
+    def ask(self, tensor: Tensor) -> Tensor:
+        """Note that the module's code reads the value of a tensor; returns what has that value, if it is known."""
 
 
 class RecordedCalls(FunctionCalls):
@@ -70,7 +77,7 @@ class RecordedCalls(FunctionCalls):
         if function is Tensor.retain_grad:
             return None
         if function in _READ_WHOLE:  # no dispatch mode sees these, either
-            self.recorder.ask(args[0])
+            args = (self.recorder.ask(args[0]), *args[1:])
         self.current = call
         try:
             return function(*args, **kwargs)
@@ -91,6 +98,11 @@ def at_line() -> str:
 
 
 def current_line() -> str:
-    """The line of the user's code that runs."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
-    return users_line(frames[::-1], libraries=True)
+    """The line of the module's code that runs: the user's own, or else a library's."""
+    inside = takewhile(lambda each: not _records(each[0].f_code), traceback.walk_stack(None))
+    return users_line([(frame.f_code.co_filename, line) for frame, line in inside][::-1], libraries=True)
+
+
+def _records(code: CodeType) -> bool:
+    """Whether code is that which calls a module to record it."""
+    return code.co_name == "record" and code.co_filename == _RECORDING

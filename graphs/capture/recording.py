@@ -12,22 +12,22 @@ a reentrant checkpoint, keep their module, which the exporter forgets; a module 
 the first, where the exporter takes the one that the code used.
 
 Not everything can be recorded so: a view that is read after the tensor behind it has changed, values that decide what
-is computed, tensors of other classes than torch.Tensor. `Unrecorded` is raised then, or whatever the module's code
-raises on tensors without data.
+is computed, unless they are known (`graphs.capture.known_values`), tensors of other classes than torch.Tensor.
+`Unrecorded` is raised then, or whatever the module's code raises on tensors without data.
 """
 
 from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from graphs.capture.autocast import Autocast
 from graphs.capture.by_values import Copies
@@ -37,20 +37,22 @@ from graphs.capture.function_calls import ModulePath
 from graphs.capture.functional_twins import is_view, split_results, twin_of
 from graphs.capture.gradient_flow import detaches
 from graphs.capture.gradient_rules import trained
+from graphs.capture.known_values import Answer, KnownValues
 from graphs.capture.lifetimes import Lifetimes, freed_at_once
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes, of_attention
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
-from graphs.capture.recorded_calls import RecordedCalls, Unrecorded, current_line
+from graphs.capture.recorded_calls import PLAIN_TENSORS, RecordedCalls, Unrecorded, current_line
 from graphs.capture.recorded_gradients import RecordedGradients
+from graphs.capture.recorded_tensors import changed_by, given_tensors, inputs_among
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
+from graphs.capture.traced_nodes import base_of
 from graphs.op_graph import Call
 
 aten = torch.ops.aten
 
-_PLAIN_TENSORS = (Tensor, nn.Parameter)
 _QUESTIONS = (aten._local_scalar_dense.default, aten.equal.default)  # about values
 
 
@@ -59,25 +61,24 @@ def record(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     *,
-    compiling: bool = False,
+    compiling: Collection[type[nn.Module]] = (),
     by_values: bool = False,
 ) -> TracedProgram:
     """The module's forward pass; nothing is computed, and the module stays as it is.
 
-    Libraries that ask PyTorch whether a compiler runs them (`torch.compiler.is_compiling`) are told so if `compiling`.
+    Libraries that ask PyTorch whether a compiler runs them (`torch.compiler.is_compiling`) are told so in the parts of
+    the classes `compiling`.
     With `by_values` it is computed, for code that asks for the values of tensors (`graphs.capture.by_values`).
 
-    Raises Unrecorded for what cannot be recorded, TooLargeError for what is not computed, and whatever the module
-    raises.
+    Raises Unrecorded for what cannot be recorded, TooLargeError for what is not computed, and what the module raises.
     """
-    given = _given(module, (args, kwargs))
+    given = given_tensors(module, (args, kwargs))
     stand_ins = Copies(module, given) if by_values else StandIns(home_of(given))
     names = {parameter: name for name, parameter in module.named_parameters()}
-    buffers = dict(module.named_buffers())
+    before: dict[str, Tensor] = {**dict(module.named_buffers()), **dict(module.named_parameters())}
     with unchanged(module):
-        path = ModulePath(module)
-        calls = RecordedCalls(path)
-        recorder = calls.recorder = Recorder(stand_ins, path, calls)
+        calls = RecordedCalls(path := ModulePath(module))
+        recorder = calls.recorder = Recorder(stand_ins, path, calls, KnownValues(tensors_in((args, kwargs))))
         placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
         args, kwargs = with_tensors((args, kwargs), stand_ins)
         put_into(module, stand_ins)
@@ -96,7 +97,7 @@ def record(
         ):
             returned = module(*args, **kwargs)
             recorder.lifetimes.close()
-        changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
+        changed = changed_by(module, before, stand_ins, recorder.placeholders, recorder.read)
     results, states = results_and_states(returned)
     return TracedProgram(
         nodes=list(recorder.graph.nodes),
@@ -105,7 +106,7 @@ def record(
         calls=recorder.calls,
         memories=recorder.lifetimes.freed,
         names=names,
-        inputs=_inputs(recorder, stand_ins),
+        inputs=inputs_among(recorder.placeholders, stand_ins),
         **recorder.gradients.found,
         hooks=calls.hooks,
         trained=recorder.read(trained(returned, results, recorder.requires)),
@@ -113,54 +114,14 @@ def record(
         returned=returned,
         states=recorder.read(states) + recorder.asked,
         by_values=stand_ins.data,
+        answers=recorder.answers,
     )
-
-
-def _given(module: nn.Module, inputs: object) -> list[Tensor]:
-    """All tensors that a module holds or is given. Raises Unrecorded for those of other classes than torch.Tensor."""
-    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise Unrecorded("a part of it is a ScriptModule, which shows no operations; give the module it was made of")
-    given = [*module.parameters(), *module.buffers(), *tensors_in(inputs)]
-    for tensor in given:
-        if type(tensor) not in _PLAIN_TENSORS:
-            raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
-    return given
-
-
-def _inputs(recorder: Recorder, stand_ins: StandIns) -> dict[Node, Tensor]:
-    """The input, buffer or constant that a node stands for."""
-    return {
-        recorder.placeholders[id(stand_in)]: tensor
-        for tensor, stand_in in stand_ins.pairs()
-        if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
-    }
-
-
-def _changed(
-    module: nn.Module, recorder: Recorder, before: Mapping[str, Tensor], stand_ins: StandIns
-) -> dict[str, Node | None]:
-    """What a module that has run holds in place of the buffers and parameters that it had before, by name."""
-    changed: dict[str, Node | None] = {}
-    held: dict[str, Tensor] = {**dict(module.named_buffers()), **dict(module.named_parameters())}
-    for name, tensor in before.items():
-        stand_in, now = stand_ins(tensor), held.get(name)
-        placed = recorder.placeholders.get(id(stand_in))
-        if now is None or (now is stand_in and placed is None):  # it holds none any more; it was never read
-            continue
-        try:
-            [node] = recorder.read([now])
-        except Unrecorded:
-            changed[name] = None
-        else:
-            if node is not placed:
-                changed[name] = node
-    return changed
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operation on tensors into `graph`, an `fx.Graph`."""
 
-    def __init__(self, stand_ins: StandIns, path: Callable[[], str], calls: RecordedCalls) -> None:
+    def __init__(self, stand_ins: StandIns, path: Callable[[], str], calls: RecordedCalls, values: KnownValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
         self._stand_ins, self._path, self._function_calls = stand_ins, path, calls
@@ -170,6 +131,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
         self.gradients = RecordedGradients(self.requires, self._read, stand_ins.mode)
         self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
+        self.answers, self._values = list[Answer](), values
+        self._lifted = set[Node]()  # tensors that the code makes of numbers, which no device has to be asked for
         self._shapes, self.autocast = OutputShapes(), Autocast(stand_ins.home)
         self._whole: dict[int, Node] = {}  # memory -> the node of all that lies in it
         self._versions: dict[int, int] = {}  # memory -> how often it was written in place
@@ -199,6 +162,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return out
         if func._schema.is_mutable:
             return self._in_place(func, args, kwargs)
+        if func in _QUESTIONS:
+            args = self._mapped(args, self.ask)
+            with _disable_current_modes():
+                return func(*args)
         reads, reads_by_name = self._mapped(args, self._read), self._mapped(kwargs, self._read)
         written = func
         if func is aten.lift_fresh.default:  # of a constant, which in-place operations must not change
@@ -212,11 +179,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten.scaled_dot_product_attention.default and self._stand_ins.are_meta:
             out = of_attention(out, args)
         if not isinstance(out, (Tensor, tuple, list)):
-            for tensor in args if func in _QUESTIONS else ():
-                self.ask(tensor)
             return out  # a question about a tensor
         name = written.overloadpacket.__name__
         node = self.graph.create_node("call_function", written, reads, reads_by_name, name=name)
+        self._lifted |= {node} if func is aten.lift_fresh.default else set()
         self._write(node, out, self._memory_of(args[0]) if is_view(written) else None)
         return out
 
@@ -325,15 +291,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensor.requires_grad:
                 self.gradients.requires_grad.add(node)
             self.placeholders[id(tensor)] = node
+            self._values.note(node, self._stand_ins.original(tensor))
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
 
-    def ask(self, tensor: Tensor) -> None:
-        """Note that the module's code has read the value of a tensor, which no operation need do."""
-        if self._stand_ins.data and (node := self._read(tensor)).op == "call_function":
+    def ask(self, tensor: Tensor) -> Tensor:
+        """Note that the module's code reads the value of a tensor; returns what has that value, if it is known."""
+        node, data, value = self._read(tensor), self._stand_ins.data, self._stand_in(tensor)
+        if not data:
+            if (known := self._values.of(node)) is None:
+                return value
+            value, data = known
+            self.answers += [Answer(node, value, data, current_line())] if data else []
+        if node.op == "call_function" and base_of(node) not in self._lifted:  # which no operation need read
             asking = self._added(aten._local_scalar_dense.default, node)
             self._write(asking, torch.empty((), dtype=tensor.dtype), None)
             self.asked.append(asking)
+        return value
 
     def read(self, outputs: Iterable[Tensor]) -> list[Node]:
         """The nodes of what a module returns."""
@@ -370,7 +344,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The tensor without data that stands for another one: a parameter that was kept elsewhere, or a constant."""
         if id(tensor) in self._node or tensor in self._stand_ins:
             return tensor
-        if type(tensor) not in _PLAIN_TENSORS:
+        if type(tensor) not in PLAIN_TENSORS:
             raise Unrecorded(f"it computes with a {type(tensor).__name__} that no operation has made")
         if self._stand_ins.are_meta and not tensor.is_meta and not tensor.dim():
             return tensor  # a single number may lie anywhere

@@ -28,8 +28,7 @@ class StandIns:
         self.are_meta = home.type == "meta"
         self._fake = None if self.are_meta else FakeTensorMode(allow_non_fake_inputs=True)
         self._of: dict[int, Tensor] = {}  # by the id of the tensor
-        self._made: dict[int, Tensor] = {}  # by their own id
-        self._originals: list[Tensor] = []  # kept, so that no id is given twice
+        self._original: dict[int, Tensor] = {}  # by the id of the stand-in; kept, so that no id is given twice
         self._descriptions: dict[tuple[object, ...], Tensor] = {}  # by shape, strides and type
 
     def mode(self) -> AbstractContextManager[object]:
@@ -39,18 +38,21 @@ class StandIns:
     def __call__(self, tensor: Tensor) -> Tensor:
         """The stand-in of a tensor."""
         if id(tensor) not in self._of:
-            self._originals.append(tensor)
-            made = self._like(tensor)
-            self._of[id(tensor)] = self._made[id(made)] = made
+            self._of[id(tensor)] = made = self._like(tensor)
+            self._original[id(made)] = tensor
         return self._of[id(tensor)]
 
     def __contains__(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of them."""
-        return id(tensor) in self._made
+        return id(tensor) in self._original
+
+    def original(self, tensor: Tensor) -> Tensor:
+        """What a tensor stands for; one that is no stand-in, as it is."""
+        return self._original.get(id(tensor), tensor)
 
     def pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Each tensor, and its stand-in."""
-        return ((tensor, self._of[id(tensor)]) for tensor in self._originals)
+        return ((tensor, self._of[id(tensor)]) for tensor in self._original.values())
 
     def described(self, out: Any) -> Any:
         """What an operation has returned, as other tensors on the meta device, so that its own are freed in time."""

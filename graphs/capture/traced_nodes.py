@@ -31,6 +31,13 @@ def viewed(node: Node) -> Node | None:
     return node.all_input_nodes[0] if is_view and node.all_input_nodes else None
 
 
+def base_of(node: Node) -> Node:
+    """The node whose memory a node looks at, through whatever views; of an op, the node itself."""
+    while (base := viewed(node)) is not None:
+        node = base
+    return node
+
+
 def is_getitem(node: Node) -> bool:
     """Whether a node picks one of several outputs."""
     return getattr(node.target, "__name__", "") == "getitem"

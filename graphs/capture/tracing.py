@@ -62,6 +62,8 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
             *said,
             f"a hook on gradients{hooked[0]} is not captured: what it computes and changes is no part of the step",
         ]
+    for answer in program.answers[:1]:
+        said = [*said, f"sizes or control flow depend on data at {answer.line}: those of {answer.data} are taken"]
     for each in said:
         _log.warning("%s: %s", name, each)
     return program
@@ -80,8 +82,8 @@ def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
         raise _explained(error, error, error, given) from error
     except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
         first = second = error
-    with suppress(Exception, SystemExit), OneDevice(home) as placing:  # libraries ask a compiler for fewer values
-        return record(module, args, kwargs, compiling=True), placing.said
+    with suppress(Exception, SystemExit), OneDevice(home) as placing:
+        return _recorded_for_a_compiler(first, given), placing.said
     if not isinstance(first, _SIZES):
         try:
             with OneDevice(home) as placing, unchanged(module):
@@ -103,6 +105,21 @@ def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
     else:
         why = f"sizes or control flow depend on data{_at(first)}: those of {program.by_values} are taken"
     return program, [why, *placing.said]
+
+
+def _recorded_for_a_compiler(error: BaseException, given: Example) -> TracedProgram:
+    """The program of a module whose parts that fail are told that a compiler runs them; in the end, all of it.
+
+    Libraries ask a compiler for fewer values; in any other part they may take branches that no eager step does.
+    """
+    compiling, whole = set[type[nn.Module]](), type(given.module)
+    while (part := _innermost_part(error, given.module)) is not None and type(part) not in {*compiling, whole}:
+        compiling.add(type(part))
+        try:
+            return record(given.module, given.args, given.kwargs, compiling=compiling)
+        except (Exception, SystemExit) as other:
+            error = other
+    return record(given.module, given.args, given.kwargs, compiling=[whole])
 
 
 def hooked_weights(module: nn.Module) -> list[str]:

@@ -276,7 +276,7 @@ def _view_of_changed(m: Small, x: Tensor) -> Tensor:
 EXPORTED: dict[str, Make] = {
     "a row is changed": of(_row_changed),
     "a view is read after a change": of(_view_of_changed),
-    "a number of a tensor": of(lambda m, x: m.linear(x) * x.sum().item()),
+    "a number of a tensor": of(lambda m, x: m.linear(x) * m.linear(x).detach().sum().item()),
     "largest norm": of(
         lambda m, i: m.linear(m.part(i)), LABELS, part=lambda: nn.Embedding(5, 4, max_norm=1.0)
     ),

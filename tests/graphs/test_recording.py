@@ -269,11 +269,16 @@ def test_a_mode_over_the_running_module_sees_the_same_calls(name: str) -> None:
 
 
 def test_the_names_of_exporters_settings_exist() -> None:
-    with exporting.exporter_settings(compiling=True):
-        assert torch.compiler._is_exporting_flag
-        assert torch.compiler._is_compiling_flag
-        assert not torch.compiler.is_compiling()  # asked by code that is no library's
-    assert not torch.compiler._is_compiling_flag
+    def flags() -> tuple[bool, ...]:
+        return torch.compiler._is_exporting_flag, torch.compiler._is_compiling_flag, torch.compiler.is_compiling()
+
+    seen = list[tuple[bool, ...]]()
+    part = Small(lambda m, x: seen.append(flags()))
+    with exporting.exporter_settings(compiling=[Small]):
+        nn.Sequential(part)(X)
+        seen.append(flags())
+    assert seen == [(True, True, False), (False, False, False)]  # the last is asked by code that is no library's
+    assert flags() == (False, False, False)
 
 
 def _asks_who_runs_it(m: Small, x: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ SHARED = {
     "vocab_size": WORDS, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
     "intermediate_size": INNER,
 }  # fmt: skip
+SDPA = torch.ops.aten.scaled_dot_product_attention.default
 Model = tuple[nn.Module, dict[str, object]]
 
 
@@ -125,10 +126,44 @@ def test_a_model_is_recorded_as_it_is_exported(make: Callable[[], Model], monkey
     module, inputs = built(make)
     with tracing.quiet():
         exported = Builder(export(real.eval(), (), real_inputs), make.__name__).build()
-        recorded = Builder(record(module, (), inputs, compiling=True), make.__name__).build()
+        recorded = Builder(record(module, (), inputs, compiling=[type(module)]), make.__name__).build()
     monkeypatch.setattr(tracing, "export", None)  # which is not called
     assert all(call is not None for call in captured(make).calls)
     assert recorded.fingerprint == exported.fingerprint
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_a_model_is_recorded_as_eager_code_runs(make: Callable[[], Model], caching: bool, masked: bool) -> None:
+    """By its kernels: attention without a mask, since none leaves anything out. The oracle computes for real."""
+    mask = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long)} if masked else {}
+    module, inputs = make()
+    inputs = inputs | mask | {"use_cache": caching}
+    graphs = [Builder(record(module.eval(), (), inputs, by_values=each), "test").build() for each in (True, False)]
+    assert graphs[0].fingerprint == graphs[1].fingerprint
+    on_meta = built(make)[0]
+    for each in (module, on_meta):
+        traced = tracing.trace(each, (), inputs, name="test")
+        attention = [node.args[3:6] for node in traced.nodes if node.target is SDPA]
+        assert attention == [(None, 0.0, True)] * LAYERS  # no mask, no dropout, causal
+        assert [answer.data for answer in traced.answers] == ["the example"] * masked
+
+
+def test_a_mask_without_values_is_one_of_random_data(caplog: pytest.LogCaptureFixture) -> None:
+    module, inputs = built(llama)
+    with torch.device("meta"):
+        mask = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    traced = tracing.trace(module, (), inputs | {"attention_mask": mask}, name="test")
+    assert all(node.args[3] is not None for node in traced.nodes if node.target is SDPA)
+    assert "masking_utils.py:" in caplog.text
+    assert caplog.text.count("those of random data are taken") == 1
+
+
+def test_only_the_experts_are_told_that_a_compiler_runs_them() -> None:
+    module, inputs = built(mixtral)
+    program = tracing.trace(module, (), inputs, name="test")
+    assert [node.args[3:6] for node in program.nodes if node.target is SDPA] == [(None, 0.0, True)] * LAYERS
 
 
 def test_the_products_of_bert_by_hand() -> None:
