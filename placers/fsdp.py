@@ -5,8 +5,9 @@ summed up by reduce-scatters (Rajbhandari et al. 2020; Zhao et al. 2023). The pl
 replicas alone, or with `tp` of replicas of shards within servers, as torchtitan combines them.
 
 Where a step does not fit, the batch is divided into as many micro-batches as make it fit; or layers are computed again
-with fewer micro-batches, those that save what is lacking in least time: whichever is faster. Devices hold equal parts,
-all that the samples divide among.
+with fewer micro-batches, those that save what is lacking in least time: whichever is faster. Where devices wait for
+links, some layers are computed again though all fits: weights and gradients are then sent in other parts. Devices hold
+equal parts, all that the samples divide among.
 
 Two other ways are tried, and taken where they are faster. On several servers the devices of each hold all parts between
 them (hybrid shards), so that nothing is gathered from other servers. Where devices are unequal, or the samples do not
@@ -22,6 +23,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from envs.costs.costs import costs_of
 from envs.expansion.servers import by_server
 from envs.pipelines.shares_by_speed import PARTS
 from envs.plans.placer_result import PlacerResult
@@ -39,6 +41,8 @@ from placers.pipelines.merit import INVALID, Merit
 from placers.pipelines.micro_batches import doubled, least_micro_batches, numbers_of
 from placers.pipelines.replica_shares import ReplicaCosts, are_alike, of_each
 from placers.splits.sequences import along_sequence
+
+WAITING = 1.2  # times the seconds of computing: in a step that takes longer, devices wait for links; ours
 
 
 @dataclass(frozen=True)
@@ -132,17 +136,17 @@ class Fsdp(Named):
 
     def _try(self, problem: Problem, way: _Way, tried: _Tried) -> None:
         """Try plans that divide batch and states in one way."""
-        enough = math.inf  # micro-batches with which no block is computed again
+        enough, kept = math.inf, INVALID  # micro-batches with which no block is computed again, and what that is worth
         if self.recompute != "true":
-            numbers = self._numbers(problem, way, again=False)
-            plans = ((number, way.plan(number)) for number in numbers)
-            enough = next((number for number, plan in plans if tried.fits(plan)), math.inf)
-        if self.recompute == "true" or (self.recompute == "auto" and enough > 1 and _blocks(problem)):
-            numbers = [number for number in self._numbers(problem, way, again=True) if number < enough]
+            judged = ((count, tried.judged(way.plan(count))) for count in self._numbers(problem, way, again=False))
+            enough, kept = next((each for each in judged if each[1].lacking <= 0), (enough, kept))
+        if self.recompute == "true" or (self.recompute == "auto" and _blocks(problem)):
+            most = enough if kept.value > WAITING * _computing(problem) else enough - 1
+            numbers = [number for number in self._numbers(problem, way, again=True) if number <= most]
             whole = [way.plan(number, again=True) for number in numbers]
-            judged = [(plan, tried.judged(plan)) for plan in whole]
+            fitting = [(plan, merit) for plan in whole if (merit := tried.judged(plan)).lacking <= 0]
             if self.recompute == "auto":
-                with_fewer_layers_again(problem, [each for each in judged if each[1].lacking <= 0], tried.judged)
+                with_fewer_layers_again(problem, fitting, tried.judged, kept.value)
 
     def _numbers(self, problem: Problem, way: _Way, *, again: bool) -> list[int]:
         """Micro-batches to try, in ascending order."""
@@ -198,10 +202,6 @@ class _Tried:
     best: Plan | None = None
     merit: Merit = INVALID
 
-    def fits(self, plan: Plan) -> bool:
-        """Whether a plan does, as far as is known: without simulations left, it is not. Raises InputError for none."""
-        return self.judged(plan).lacking <= 0
-
     def judged(self, plan: Plan) -> Merit:
         """What the fullest device lacks, less than 0 if it has room, and seconds; INVALID without simulations left."""
         self.best = self.best or plan
@@ -218,6 +218,12 @@ class _Tried:
 
 
 build = Fsdp
+
+
+def _computing(problem: Problem) -> float:
+    """The least seconds that all devices take together for a step's ops."""
+    seconds = costs_of(problem).op_seconds.sum(axis=0)[list(accelerators(problem.cluster))]
+    return float(1 / (1 / seconds).sum())
 
 
 def _devices_of_servers(problem: Problem, devices: tuple[int, ...]) -> int:

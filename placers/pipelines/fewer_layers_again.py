@@ -38,17 +38,18 @@ class FewerLayersAgain:
 
     def __init__(
         self, chains: Sequence[LayersAgain], given: Sequence[list[Span]], outcome: Outcome,
-        *, passes: int, busy: Floats | float = 0.0,
+        *, passes: int, busy: Floats | float = 0.0, least: float = -np.inf,
     ) -> None:  # fmt: skip
         """`given` spans are computed again of each chain in a plan that takes `outcome`.
 
-        Each chain is run `passes` times, and without them takes `busy` seconds, (chains,).
+        Each chain is run `passes` times, and without them takes `busy` seconds, (chains,). At `least` so many bytes are
+        saved, however much room there is.
         """
         self._chains, self._outcome, self._passes = chains, outcome, passes
         self._busy = np.broadcast_to(np.asarray(busy, np.float64), len(chains))
         saved = [chain.of_spans(spans)[1] for chain, spans in zip(chains, given, strict=True)]
         self._slowest = self._of_slowest(given)
-        self._needed = np.array(saved) + outcome.over
+        self._needed = np.maximum(np.array(saved) + outcome.over, least)
         self._most = np.array([chain.of_spans(chain.blocks)[1] for chain in chains])
         suffices = bool((self._needed <= self._most * (1 + 1e-9)).all())
         self.promise = self._promised(self._least(self._needed)) if suffices else np.inf
@@ -100,15 +101,18 @@ class FewerLayersAgain:
         return self._outcome.seconds - self._passes * (self._slowest - self._of_slowest(spans))
 
 
-def with_fewer_layers_again(problem: Problem, whole: list[tuple[Plan, Merit]], judged: Callable[[Plan], Merit]) -> None:
+def with_fewer_layers_again(
+    problem: Problem, whole: list[tuple[Plan, Merit]], judged: Callable[[Plan], Merit], best: float
+) -> None:
     """Judge plans of one stage on replicas, from those on that fit with all blocks again; most promising ones first.
 
-    Merits are of the fullest device, lacking less than 0 bytes where it has room.
+    Each is judged if it promises less than `best` seconds, and computes something again. Merits are of the fullest
+    device, lacking less than 0 bytes where it has room.
     """
     if not whole:
         return
     layers = Layers.of(problem, MOST_LAYERS, whole[0][0].devices[0], unit_layers(problem.graph))
-    least = min(merit.value for _, merit in whole)
+    least = min(best, *(merit.value for _, merit in whole))
     plans = [(_of_one_stage(problem, layers, plan, merit), plan) for plan, merit in whole]
     for fewer, plan in sorted(plans, key=lambda each: each[0].promise):
 
@@ -124,7 +128,8 @@ def _of_one_stage(problem: Problem, layers: Layers, plan: Plan, merit: Merit) ->
     parts, shares = plan.schedule.micro_batches, plan.schedule.shares[0] if plan.schedule.shares else ()
     share = max(shares) / sum(shares) if shares else 1 / len(plan.devices[0])
     again = LayersAgain.of(problem, layers, share / parts)
-    return FewerLayersAgain([again], [again.blocks], Outcome(np.array([merit.lacking]), merit.value), passes=parts)
+    outcome = Outcome(np.array([merit.lacking]), merit.value)
+    return FewerLayersAgain([again], [again.blocks], outcome, passes=parts, least=1.0)
 
 
 def _with_spans(problem: Problem, layers: Layers, plan: Plan, spans: list[Span]) -> Plan:

@@ -52,6 +52,20 @@ def test_as_few_micro_batches_as_fit_or_blocks_computed_again_where_that_is_fast
     assert simulate(tight, Fsdp().place(tight, budget=19).plan).step_seconds <= min(seconds)
 
 
+def test_where_devices_wait_for_links_more_memory_is_not_slower_than_less_in_which_layers_are_computed_again() -> None:
+    graph = load_graph("llama:layers=3,width=64,heads=2,inner=172,sequence=32,batch=16", with_law=True)
+    roomy = Problem(graph, load_cluster("p100:devices=2"))
+    kept = simulate(roomy, Parallel(zero=3).place(roomy).plan)
+    needs, seconds = float(kept.peak_bytes.max()), list[float]()
+    for memory in (0.8 * needs, 0.9 * needs, 2 * needs):
+        tight = replace(roomy, cluster=roomy.cluster.with_each_device(memory_bytes=memory))
+        timeline = simulate(tight, Fsdp().place(tight, budget=19).plan)
+        assert timeline.fits
+        seconds.append(timeline.step_seconds)
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] < 0.95 * kept.step_seconds
+
+
 def test_no_layers_that_are_computed_again_are_slower_than_the_first_blocks() -> None:
     roomy, by_blocks = problem(), [Fsdp(recompute=each, micro_batches=1) for each in ("false", "true")]
     kept, every = (placer.place(roomy, budget=1).plan for placer in by_blocks)
