@@ -24,7 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.algorithms.order import ready_first
-from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
+from graphs.foundation.per_object import once_per_object
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.kinds import by_kind, runs_again
 from graphs.problem import Problem
 
 # gradients of a second operand, which come before the first's
@@ -37,23 +39,28 @@ class ProgramOrder:
 
     def priorities(self, problem: Problem, op_seconds: Floats) -> Floats:  # noqa: ARG002 - whatever ops cost
         """(ops,) the position at which each op is issued."""
-        graph = problem.graph
-        position = _positions(graph)
-        key = np.where(graph.phase == Phase.UPDATE, _first_weights(graph), position)
-        backward = graph.phase == Phase.BACKWARD
-        if _has_forward_op(graph)[backward].all():
-            key[backward] = -position[graph.mirror[backward]]
-            _as_read(graph, key)
-        weight_first = np.array([kind in WEIGHT_FIRST for kind in graph.kinds])
-        issued = np.lexsort((position, ~weight_first, key, graph.phase))
-        priorities = np.empty(len(graph))
-        priorities[issued] = np.arange(len(graph))
-        return priorities
+        return _priorities(problem.graph).copy()
+
+
+@once_per_object
+def _priorities(graph: OpGraph) -> Floats:
+    """(ops,) the position at which each op is issued."""
+    position = _positions(graph)
+    key = np.where(graph.phase == Phase.UPDATE, _first_weights(graph), position)
+    backward = graph.phase == Phase.BACKWARD
+    if _has_forward_op(graph)[backward].all():
+        key[backward] = -position[graph.mirror[backward]]
+        _as_read(graph, key)
+    weight_first = by_kind(graph, lambda kind: kind in WEIGHT_FIRST)
+    issued = np.lexsort((position, ~weight_first, key, graph.phase))
+    priorities = np.empty(len(graph))
+    priorities[issued] = np.arange(len(graph))
+    return priorities
 
 
 def _as_read(graph: OpGraph, key: Ints) -> None:
     """Ops of checkpoints run again for the first backward op that reads them: change their (ops,) keys to its key."""
-    is_again = np.array([kind.endswith(RECOMPUTED) for kind in graph.kinds])
+    is_again = runs_again(graph)
     if not is_again.any():
         return
     producer, consumer = graph.edges[~graph.control].T

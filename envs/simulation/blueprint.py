@@ -11,7 +11,8 @@ from envs.costs.costs import by_kind
 from envs.simulation.compiled import compiled, inlined
 from envs.simulation.topological import by_key, topological_position
 from graphs.algorithms.order import ready_first
-from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.kinds import runs_again
 from graphs.problem import Problem
 from graphs.transforms.autograd_step import AutogradNodes
 from graphs.transforms.module_calls import ENTERING, ModuleCalls
@@ -302,8 +303,7 @@ def _modules(problem: Problem, calls: ModuleCalls | None, op_seconds: Floats) ->
 
 def _is_called(graph: OpGraph) -> Bools:
     """(ops,) whether the model's code calls each op, and not autograd or an optimizer: also what it computes again."""
-    again = np.array([kind.endswith(RECOMPUTED) for kind in graph.kinds], np.bool_)
-    found: Bools = (graph.phase == Phase.FORWARD) | again
+    found: Bools = (graph.phase == Phase.FORWARD) | runs_again(graph)
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.kinds import ends_with
 from graphs.op_graph.precision import BYTES, SINGLE
 
 _ROUNDING = 1e-6  # relative
@@ -25,7 +26,7 @@ def weight_gradients(graph: OpGraph) -> Bools:
     feeds_others, feeds_updates = np.zeros((2, len(graph)), np.bool_)
     feeds_others[graph.edges[consumer_phase < Phase.UPDATE, 0]] = True
     feeds_updates[graph.edges[consumer_phase >= Phase.UPDATE, 0]] = True
-    named = np.array([kind.endswith(".grad_weight") for kind in graph.kinds])
+    named = ends_with(graph, ".grad_weight")
     return np.asarray(is_backward & (named | (feeds_updates & ~feeds_others)))
 
 

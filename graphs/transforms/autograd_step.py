@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
 from graphs.algorithms.order import is_acyclic
-from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
+from graphs.foundation.per_object import once_per_object
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.kinds import by_kind, ends_with, runs_again
 
 OF_WEIGHTS = ".grad_weight"
 DEFERRED = tuple(
@@ -68,21 +69,20 @@ def autograd_step(graph: OpGraph, deferred: Bools) -> tuple[OpGraph, AutogradNod
 
 def can_wait(graph: OpGraph) -> Bools:
     """(ops,) the gradients of weights that `defer_weight_gradients` of `parallelize` can defer."""
-    found: Bools = _is_gradient(graph) & np.array([kind in DEFERRED for kind in graph.kinds], np.bool_)
+    found: Bools = _is_gradient(graph) & by_kind(graph, lambda kind: kind in DEFERRED)
     return found
 
 
 def _is_gradient(graph: OpGraph) -> Bools:
     """(ops,) whether each is a gradient of a forward op."""
-    again = np.array([kind.endswith(RECOMPUTED) for kind in graph.kinds], np.bool_)
-    found: Bools = (graph.phase == Phase.BACKWARD) & (graph.mirror >= 0) & ~again
+    found: Bools = (graph.phase == Phase.BACKWARD) & (graph.mirror >= 0) & ~runs_again(graph)
     return found
 
 
-@lru_cache(maxsize=8)
+@once_per_object
 def _summed(graph: OpGraph) -> tuple[OpGraph, Ints]:
     """The step with the gradients that autograd sends, and (edges,) the `sums` of its nodes."""
-    of_weights = np.array([kind.endswith(OF_WEIGHTS) for kind in graph.kinds], np.bool_)
+    of_weights = ends_with(graph, OF_WEIGHTS)
     is_gradient = _is_gradient(graph)
     source, reader = graph.edges.T
     tied, number, tied_bytes = _tied(graph, np.flatnonzero(is_gradient & of_weights))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphs.foundation.per_object import once_per_object
 from graphs.op_graph import Bools, Ints, OpGraph, Phase
 
 ENTERING = 3  # calls that take a plan as long as to enter a module that runs whole
@@ -28,8 +29,9 @@ class ModuleCalls:
     times: Ints  # (calls,) how often the module is called, as far as that is known
     reads: Ints  # (reads, 2) a call, and the op that updates a weight which is read there, by another op
 
-    @classmethod
-    def of(cls, graph: OpGraph) -> ModuleCalls:
+    @staticmethod
+    @once_per_object
+    def of(graph: OpGraph) -> ModuleCalls:
         """The calls of a graph, of some ops each. What it knows no call of is the model's own."""
         outer, paths, of_op = _visited(graph)
         own = np.bincount(of_op[of_op >= 0], minlength=len(outer))
@@ -51,7 +53,7 @@ class ModuleCalls:
             number[each] = number[outer[each]]
         of_op[of_op >= 0] = number[of_op[of_op >= 0]]
         names = tuple(paths[each] for each in kept.tolist())
-        return cls(number[np.array(outer)[kept]], names, of_op, np.array(times)[kept], _reads(graph, of_op))
+        return ModuleCalls(number[np.array(outer)[kept]], names, of_op, np.array(times)[kept], _reads(graph, of_op))
 
     def first(self, timed: Bools) -> Ints:
         """(calls,) the first op in each of those that take time, (ops,), or else the last op of all."""

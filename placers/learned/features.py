@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph.kinds import by_kind
 from graphs.op_graph.paths import earliest_starts, longest_remaining
 from graphs.op_groups.units import Units
 from graphs.problem import Problem
@@ -200,7 +201,7 @@ def _kinds(graph: OpGraph) -> dict[str, Floats]:
     cost = np.where(graph.phase == Phase.FORWARD, graph.flops + graph.bytes_accessed, -1.0)
     order = np.lexsort((cost, graph.units))
     dearest = order[np.flatnonzero(np.diff(graph.units[order], append=graph.num_units))]  # the last of each unit's
-    kinds = np.array([kind_index(graph.kinds[op]) for op in dearest])
+    kinds = by_kind(graph, kind_index)[dearest]
     return {name: (kinds == index).astype(np.float64) for index, name in enumerate(KINDS)}
 
 

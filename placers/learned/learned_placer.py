@@ -177,11 +177,12 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
         limit_torch_threads()
         began = time.process_time()
         choices = max(1, min(self.samples or budget, budget))
-        policy, evaluator, notes = self.policy_for(problem), evaluator_of(problem), tuple[str, ...]()
+        policy, simulations, notes = self.policy_for(problem), 0, tuple[str, ...]()
         if choices == 1 and not (self.makes_fit and budget > 1):
             placements, orders = self._drawn(policy, problem, 1, seed)
             chosen, order = placements[0], None if orders is None else orders[0]
         else:
+            evaluator = evaluator_of(problem)
             others, notes = self._others(evaluator, choices, seed)
             left = self.seconds - (time.process_time() - began)
             several = (
@@ -189,9 +190,9 @@ class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
                 for number, count in enumerate(rounds(left, choices - len(others), self.sample_seconds(problem)))
             )
             best = reduce(Candidate.or_other, chain(others, several))
-            chosen, order = best.placement, best.order
+            chosen, order, simulations = best.placement, best.order, evaluator.simulations
         return PlacerResult.of_units(
-            problem, chosen, self.name, seed, simulations=evaluator.simulations, notes=notes, order=order
+            problem, chosen, self.name, seed, simulations=simulations, notes=notes, order=order
         )
 
     def _others(self, evaluator: Evaluator, choices: int, seed: int) -> tuple[list[Candidate], tuple[str, ...]]:

@@ -259,19 +259,22 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         of_order = self.order_head.log_probability(encoded, batch.parts, action.corrections)
         return scores.with_order(of_order, batch.parts.mask)
 
+    @torch.no_grad()
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
         """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes.
 
         Everything on one device comes first if the policy says so.
         """
         batch = self.stack([self.view(problem)])
-        device = self.says_one_device(batch)
+        states = self(batch.encoded)
+        device = self.says_one_device(batch, states)
         first: Ints = np.full((int(device >= 0), len(problem.units)), device)
-        if count == len(first):
-            return first
-        return np.concatenate([first, self.drawn(batch, count - len(first), seed)])
+        left = count - len(first)
+        return np.concatenate([first, self.drawn(batch, left, seed, states=states)]) if left else first
 
-    def drawn(self, batch: SequentialBatch, count: int, seed: int, before: Ints | None = None) -> Ints:
+    def drawn(
+        self, batch: SequentialBatch, count: int, seed: int, before: Ints | None = None, states: Tensor | None = None
+    ) -> Ints:
         """(count, units) of a single problem, unit by unit: the greedy placement, then ever bolder samples.
 
         With placements that are known `before`, (count, units), each is a single pass over one of these.
@@ -279,16 +282,17 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
         shares = self.shape.shares(count)
         passes = PASSES if before is None else 1
-        placements: Ints = self.decode(batch, temperatures, shares, seed, passes=passes, before=before)[-1]
+        placements: Ints = self.decode(batch, temperatures, shares, seed, passes, before, states)[-1]
         return placements
 
     @torch.no_grad()
-    def says_one_device(self, batch: SequentialBatch) -> int:
+    def says_one_device(self, batch: SequentialBatch, states: Tensor | None = None) -> int:
         """The device on which it would rather have everything of a single problem; -1 to place unit by unit."""
         device = one_device(batch.layouts[0])
         if self.one_device is None or device < 0:
             return -1
-        logits = self.one_device(self(batch.encoded), batch.encoded.unit_mask, batch.layouts)
+        encoded = self(batch.encoded) if states is None else states
+        logits = self.one_device(encoded, batch.encoded.unit_mask, batch.layouts)
         return device if float(logits[0]) > 0 else -1
 
     @torch.no_grad()
@@ -327,15 +331,17 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
 
     @torch.no_grad()
     def decode(
-        self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int, *, passes: int = 1,
-        before: Ints | None = None,
+        self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int, passes: int = 1,
+        before: Ints | None = None, states: Tensor | None = None,
     ) -> Ints:  # fmt: skip
         """(passes, choices, units) placements of a single problem after each pass: the greedy one, then samples.
 
         `temperatures` and `shares`, (choices,), say how bold each of them is, and how much of the devices' memory it
         may fill. The first pass is over placements that are known `before`, (choices, units), if there are some.
+        `states` are what `forward` says, if it was asked before.
         """
-        layout, states, count = batch.layouts[0], self(batch.encoded)[0], len(shares)
+        layout, count = batch.layouts[0], len(shares)
+        states = (self(batch.encoded) if states is None else states)[0]
         rng = np.random.default_rng(seed)
         mode = np.where(np.arange(count) == 0, GREEDY, SAMPLED)
         placements = [np.full((count, len(layout.order)), -1) if before is None else np.ascontiguousarray(before)]
