@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from envs.simulation.simulator import Simulator
 from evaluation.comparing.task import Task
 from evaluation.records.journal import JournalEntry
 from evaluation.records.record import Failure, Record
@@ -17,14 +18,21 @@ from evaluation.studies.problems import suite_problems
 from evaluation.studies.released import parts as released_parts
 from evaluation.studies.released.__main__ import Released
 from evaluation.studies.released.document import lost, save
+from evaluation.studies.released.other_papers import OPS, doppler_problem, giph_problem
 from evaluation.studies.released.parts import (
     ANNEALING,
     BEST,
     BEST_CHEAP,
+    BEST_KNOWN,
     FEW,
     GREEDY,
+    LONG,
+    OTHER_BEST,
+    OTHER_GREEDY,
     SEARCH,
     allowed,
+    doppler_problems,
+    other_policies,
     part_of,
     profile_problems,
     records_of,
@@ -33,6 +41,7 @@ from graphs.files.suites import SUITES
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from graphs.runtime import FIFO
 from placers import default
 from tests.evaluation.some_records import record
 from tests.graphs.formats.written_profiles import save_layer_profile
@@ -114,11 +123,11 @@ def test_the_document_has_ratios_and_names_what_is_lost(tmp_path: Path) -> None:
     text = save(Released(), {"heldout": heldout(), "newfamilies": newfamilies()}, tmp_path).read_text()
     assert "| human expert | 0.354 2/2 |" in text
     assert "| best cheap of each graph | 1.000 1/2 |" in text
-    assert "| (CPU seconds) | 0.25 | 0.25 | 0.25 |  |  |" in text
+    assert "| (CPU seconds) | 0.25 | 0.25 | 0.25 | 0.00 | 0.00 |  |  |" in text
     assert "| heldout | nmt:cell=2 | two | 2.000 | 1.500 | 0.500 | metis |" in text
     assert "| heldout | ptb:cell=1" not in text, "won"
     assert "- `heldout`, greedy: nmt (2.000)." in text
-    assert "- `newfamilies`, best of 16: xlnet (1.500)." in text
+    assert "- `newfamilies`, best of n: xlnet (1.500)." in text
     assert "heft (" not in text, "done"
     assert "peft (2)" in text, "not done yet"
     assert "    python -m evaluation.studies.released --parts heldout,newfamilies --seeds 1\n" in text
@@ -131,8 +140,54 @@ def test_where_nothing_is_lost_the_document_says_so(tmp_path: Path) -> None:
 
 
 def test_all_may_simulate_little() -> None:
-    assert {allowed()[placer] for placer in (GREEDY, BEST, SEARCH, ANNEALING)} == {FEW}
-    assert {allowed()[placer] for placer in CHEAP} == {1}
+    assert {allowed("heldout")[placer] for placer in (GREEDY, BEST, SEARCH, ANNEALING)} == {FEW}
+    assert {allowed("heldout")[placer] for placer in CHEAP} == {1}
+
+
+def test_the_other_policy_is_the_one_that_default_does_not_ask() -> None:
+    others = {
+        (part, runtime): other_policies(part, runtime)[OTHER_BEST].rpartition("/")[2]
+        for part, runtime in (("heldout", "ideal"), ("heldout", "auto"), ("heldout", "run"), ("giph", "auto"))
+    }
+    assert [*others.values()] == ["released_world", "released", "released", "released_world"]
+    for part, runtime in (("heldout", "parallelize"), ("heldout", "ideal")):
+        specs = other_policies(part, runtime)
+        found = part_of([record(ONE, specs[OTHER_GREEDY], 4.0), record(ONE, specs[OTHER_BEST], 2.0)])
+        assert [found.means[each].tolist() for each in (OTHER_GREEDY, OTHER_BEST)] == [[4.0], [2.0]]
+
+
+def test_the_best_known_plan_is_that_of_any_placer_or_long_search() -> None:
+    found = part_of([*placed(ONE, 2.0, 4.0, 6.0), record(ONE, ANNEALING, 0.5, budget=LONG)])
+    assert found.means[BEST_KNOWN].tolist() == [0.5]
+    assert math.isnan(found.means[ANNEALING][0]), "with few simulations it was not asked"
+
+
+def test_graphs_of_doppler_are_read_and_timed_as_in_its_simulator(tmp_path: Path) -> None:
+    (tmp_path / "doppler").mkdir()
+    path = tmp_path / "doppler/three.txt"
+    path.write_text("4\n0, \n0, 1, \n2, 2, \n10000000000,40000000000\n20000000000,80000000000\n5000000000,0\n")
+    assert [*doppler_problems(tmp_path)] == ["three@doppler"]
+    problem = doppler_problem(path)
+    run = Simulator(problem).run
+    assert run([0, 0, 0]).step_seconds == pytest.approx(3.5)
+    assert run([0, 1, 0]).step_seconds == pytest.approx(10.5), "the second takes 2 s, and its output 8"
+    path.write_text("4\n0, \n0, 1\n2\n1,4\n")
+    with pytest.raises(InputError, match="is no graph of DOPPLER"):
+        doppler_problem(path)
+
+
+def test_programs_of_giphs_kind_are_dense_and_say_where_each_op_may_run() -> None:
+    problem = giph_problem(3)
+    graph, allowed = problem.graph, problem.allowed
+    assert allowed is not None
+    assert allowed.any(axis=1).all()
+    assert allowed[[0, -1]].sum(axis=1).tolist() == [1, 1]
+    assert set(graph.edges[:, 1]) == {*range(1, OPS)}, "all but the first follow from some"
+    assert set(graph.edges[:, 0]) == {*range(OPS - 1)}
+    pairs = (OPS - 2) * (OPS - 3) / 2
+    inner = (graph.edges[:, 0] > 0) & (graph.edges[:, 1] < OPS - 1)
+    assert inner.sum() / pairs == pytest.approx(0.8, abs=0.12)
+    assert problem.runtime.order == FIFO
 
 
 def test_a_problem_is_known_by_name_before_its_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,40 +216,40 @@ def _given(problem: Problem) -> Problem:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str, int]]:
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str, int, int | None]]:
     """Two problems of few ops, a stand-in for the policy, and two cheap placers; what is placed is noted."""
     release(monkeypatch, tmp_path)
     problems = [Problem(random_graph(6 + i, i), toy_cluster(2, memory=1e4)) for i in range(2)]
     named = {problem.name: partial(_given, problem) for problem in problems}
     monkeypatch.setattr(released_parts, "suite_problems", lambda part, **_: named)
     monkeypatch.setattr(released_parts, "CHEAP", ("heft", "single_device"))
-    noted: list[tuple[str, str, int]] = []
+    noted: list[tuple[str, str, int, int | None]] = []
     do = Task.do
 
     def watched(work: Task) -> JournalEntry | Failure:
         if len(noted) == 4:
-            noted.append(("", "stopped", 0))
+            noted.append(("", "stopped", 0, 0))
             raise KeyboardInterrupt
-        noted.append((work.shown_as, work.placer.name, work.seed))
+        noted.append((work.shown_as, work.placer.name, work.seed, work.budget))
         return do(work)
 
     monkeypatch.setattr(Task, "do", watched)
     return noted
 
 
-def test_a_study_goes_on_where_it_was_stopped(tiny: Sequence[tuple[str, str, int]], tmp_path: Path) -> None:
+def test_a_study_goes_on_where_it_was_stopped(tiny: Sequence[tuple[str, str, int, int | None]], tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         Released(parts="heldout", out=out).write()
     assert len(records_of("heldout", out)) == 4
     path = Released(parts="heldout", out=out).write()
     keys = [key for key in tiny if key[1] != "stopped"]
-    assert len(keys) == len(set(keys)) == 2 * 6, "each placer on each problem, once"
+    assert len(keys) == len(set(keys)) == 2 * (8 + 2), "each placer on each problem with each budget, once"
     text = path.read_text()
     assert "2 problems." in text
     assert "--parts heldout --seeds 1" in text
     Released(parts="heldout", out=out).write()
-    assert len(tiny) == 13, "nothing was left to do"
+    assert len(tiny) == 21, "nothing was left to do"
     assert Released(out=out, document=tmp_path / "doc", write_only=True).write().read_text() == text
 
 

@@ -1,9 +1,9 @@
-"""The released policy: against cheap placers and search, on what it never saw.
+"""The released policies: against cheap placers and search, on what it never saw.
 
     python -m evaluation.studies.released --out runs/studies/released --parts heldout,newfamilies --workers 2
 
 The parts can be done by separate commands, one after another; the document is written of all that the folder holds. It
-needs the released policy (`placers/released`), and for the part "profiles" a folder of them (`--data`).
+needs the released policies, and for the parts "profiles" and "doppler" a folder of files (`--data`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Released(Simulated):
 
     name = "released"
     parts: str = ",".join(PARTS)
-    """heldout, newfamilies, clusters, profiles, with commas between them."""
+    """heldout, newfamilies, clusters, profiles, doppler, giph, with commas between them."""
     seeds: int = 1
     """How many seeds to run each placer with; the intervals are over problems."""
     data: Path | None = None
-    """The folder with the profiles of PipeDream, DAPPLE and "Efficient Algorithms for Device Placement"; without it,
-    the part "profiles" is left out."""
+    """The folder with the profiles of PipeDream, DAPPLE and "Efficient Algorithms for Device Placement", and with the
+    graphs of DOPPLER's repository in `doppler/`; what it lacks is left out."""
 
     runtime: str = IDEAL.name
-    """How plans are run, as `placelab place --runtime` takes it; the released policy was trained for ideal."""
+    """How plans are run, as `placelab place --runtime` takes it; doppler and giph are run as their papers simulate."""
     cost_model: str = "roofline"
     """What times ops; measured times of profiles count whatever it is."""
 
@@ -47,11 +47,12 @@ class Released(Simulated):
         """The parts, one after another."""
         for name in names_in(self.parts, "part of the study", PARTS):
             problems = problems_of_part(name, self.data, **self.timing)
-            report(do_part(name, self.folder, problems, suffix=self.suffix, seeds=self.seeds, workers=self.workers))
+            how = {"suffix": self.suffix, "runtime": self.runtime}
+            report(do_part(name, self.folder, problems, **how, seeds=self.seeds, workers=self.workers))
 
     def save(self, folder: Path) -> Path:
         """Write `released.md` of all parts."""
-        done = {name: records_of(name, self.folder, self.suffix) for name in PARTS}
+        done = {name: records_of(name, self.folder, self.suffix, self.runtime) for name in PARTS}
         found = {name: part for name, some in done.items() if (part := part_of(some)).problems}
         if not found:
             raise InputError(f"{self.folder}: nothing is done yet of {self.parts}; leave out --write-only")

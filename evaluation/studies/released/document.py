@@ -8,38 +8,54 @@ from pathlib import Path
 
 import numpy as np
 
+from evaluation.commands.arguments import AUTO
 from evaluation.records.record import Record
 from evaluation.studies.comparisons import CHEAP
 from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of
 from evaluation.studies.released import parts
-from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, FEW, GREEDY, SEARCH
+from evaluation.studies.released.parts import (
+    ANNEALING,
+    BEST,
+    BEST_CHEAP,
+    BEST_KNOWN,
+    GREEDY,
+    OTHER_BEST,
+    OTHER_GREEDY,
+    SEARCH,
+)  # fmt: skip
 from evaluation.studies.simulated import Simulated
+from graphs.runtime import runtime_of
 
-OWN = {"greedy": GREEDY, f"best of {FEW}": BEST, f"policy and search, {FEW}": SEARCH}
-WITHOUT_SEARCH = dict(list(OWN.items())[:2])
+WITHOUT_SEARCH = {"greedy": GREEDY, "best of n": BEST}
+OWN = {**WITHOUT_SEARCH, "policy and search, n": SEARCH}
+BOTH = {**OWN, "other policy, greedy": OTHER_GREEDY, "other policy, best of n": OTHER_BEST}
 OTHERS = {
     "human expert": "human_expert",
     "HEFT": "heft",
     "METIS": "metis",
     "METIS, its own defaults": "metis:default=true",
     "best cheap of each graph": BEST_CHEAP,
-    f"annealing, {FEW}": ANNEALING,
+    "annealing, n": ANNEALING,
+    "best known": BEST_KNOWN,
 }
 
 
 def save(study: Simulated, found: Mapping[str, Frame], folder: Path, records: Iterable[Record] = ()) -> Path:
     """Write the document of some parts into a folder. The `records` say how plans are run."""
     seeds = max(part.num_seeds for part in found.values())
+    is_ideal = study.runtime != AUTO and runtime_of(study.runtime).is_ideal
     return study.written(
         folder, records, command=study.command(parts=",".join(found), seeds=seeds), parts=found, seeds=seeds,
-        released=parts, own=OWN, others=OTHERS, groupings=groupings, pairs=pairs(), slower_families=slower_families,
-        lost=lost,
+        released=parts, own=OWN, both=BOTH, others=OTHERS, groupings=groupings, pairs=pairs(),
+        slower_families=slower_families, lost=lost, is_ideal=is_ideal,
     )  # fmt: skip
 
 
 def groupings(name: str, part: Frame) -> dict[str, dict[str, list[str]]]:
     """Its problems by family or file, and by cluster if there are several."""
-    if name == parts.PROFILES:
+    if name == parts.GIPH:
+        return {}
+    if name in parts.IN_FILES:
         return {"file": part.apart(family_of)}
     clusters = part.apart(cluster_of)
     return {"family": part.apart(family_of)} | ({"cluster": clusters} if len(clusters) > 2 else {})
@@ -49,9 +65,9 @@ def pairs() -> dict[str, tuple[str, str]]:
     """The pairs of placers in the tables by family, file or cluster of a part."""
     greedy, best, search = OWN
     named = [
-        *((greedy, rival) for rival in ("human expert", "HEFT", "METIS", "best cheap of each graph")),
-        (best, "best cheap of each graph"),
-        *((search, rival) for rival in ("best cheap of each graph", f"annealing, {FEW}")),
+        *((greedy, rival) for rival in ("HEFT", "METIS", "best cheap of each graph", "best known")),
+        *((best, rival) for rival in ("best cheap of each graph", "best known")),
+        *((search, rival) for rival in ("best cheap of each graph", "annealing, n")),
     ]
     return {f"{own} over {rival}": (OWN[own], OTHERS[rival]) for own, rival in named}
 
