@@ -16,6 +16,7 @@ from evaluation.records.record import Failure
 from graphs.foundation import by_name
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import locked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +39,15 @@ class Study(ABC):
         return self.out or Path("runs/studies") / self.name
 
     def write(self) -> Path:
-        """Do what is not done yet, and write the document. Raises InputError as the study, or if nothing is done."""
+        """Do what is not done yet, and write the document.
+
+        Raises InputError as the study, if nothing is done, and if another process does what is not done yet.
+        """
         self.check()
         if not self.write_only:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.do()
+            with locked(self.folder.resolve()):
+                self.do()
         return self.save(self.document or self.folder)
 
     def check(self) -> None:  # noqa: B027 - most have nothing to check

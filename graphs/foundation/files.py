@@ -109,7 +109,7 @@ def locked(path: Path, on_wait: Callable[[], object] | None = None) -> Iterator[
     except BlockingIOError:
         holder = lock.read_text().strip() if lock.exists() else ""
         other = f"another process ({holder})" if holder else "another process"
-        raise InputError(f"{other} is writing {path}; wait until it ends, or name another file") from None
+        raise InputError(f"{other} is writing {path}; wait until it ends, or write elsewhere") from None
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     with file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +25,11 @@ from evaluation.studies.fidelity.measure import (
     fitted,
     plain_cluster,
 )  # fmt: skip
+from evaluation.studies.pictures.__main__ import Pictures
 from graphs.cluster import Cluster
 from graphs.files.load import load_cluster, load_graph
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import locked
 from graphs.problem import Problem
 
 
@@ -92,6 +95,11 @@ def with_costs(cluster: Cluster, runner: float, message: float, per_byte: float,
         for device in cluster.devices
     )  # fmt: skip
     return replace(cluster, devices=devices)
+
+
+def test_two_processes_do_not_fill_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(InputError, match=rf"process \({os.getpid()}\) is writing {tmp_path}; wait"):
+        Pictures(out=tmp_path).write()
 
 
 def test_calibration_finds_the_runner_the_messages_and_the_passes_that_made_the_steps() -> None:
