@@ -211,7 +211,7 @@ class SimulatedPlan(Shown):
         largest, expansion = int(timed.output_bytes.argmax()), self.timeline.expansion
         which = timed.names[largest] if expansion is None else expansion.held_by(largest)
         whole = "" if self.plan.is_placement else ", more micro-batches, recomputation of more stages"
-        is_search = self.result.simulations > 1
+        is_search = self.result.simulations > 1 and self.search_seconds > 0  # of this command, and not of a file's plan
         failed = "no plan was found that fits" if is_search else "this plan does not fit"
         budget = ", a larger `budget`" if is_search else ""
         raise DoesNotFitError(

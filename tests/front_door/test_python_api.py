@@ -312,6 +312,19 @@ def test_a_placement_that_does_not_fit_names_what_tries_other_kinds(graph: Path,
     assert ("`placelab place --plans all`, without a placer, tries" in str(told.value)) == named
 
 
+def test_a_plan_file_that_does_not_fit_is_not_searched_longer(graph: Path, tmp_path: Path) -> None:
+    roomy = load_cluster("p100x2")
+    tight = replace(roomy, devices=tuple(replace(device, memory_bytes=1.0) for device in roomy.devices))
+    path = tmp_path / "searched.plan.json"
+    searched = placelab.place(graph, cluster=tight, placer="hill_climbing", budget=3)
+    searched.save(path)
+    for placed, is_search in ((searched, True), (placelab.simulate(graph, path, cluster=tight, reserve="none"), False)):
+        with pytest.raises(DoesNotFitError) as told:
+            placed.require_fit()
+        assert ("a larger `budget`" in str(told.value)) == is_search
+        assert str(told.value).startswith("this plan does not fit") != is_search
+
+
 def test_a_whole_plan_that_does_not_fit_says_what_holds_the_memory(graph: Path) -> None:
     roomy = load_cluster("p100x2")
     tight = replace(roomy, devices=tuple(replace(device, memory_bytes=1.0) for device in roomy.devices))
