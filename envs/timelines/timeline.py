@@ -68,6 +68,7 @@ class _Held(NamedTuple):
     end: Floats  # seconds
     size: Floats  # bytes
     producer: Ints  # op
+    is_work: Bools  # what an op occupies while it runs, in addition to its output
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ class Timeline:
     def peak(self, device: int) -> Peak:
         """What a device holds at its peak, or at the first of several."""
         total, static = float(self.peak_bytes[device]), float(self.held_bytes[device])
-        producer, size = self.held_at_peak(device)
+        producer, size, _ = self.held_at_peak(device)
         is_copy = self.placement[producer] != device
         is_gradient = self.problem.weight_memory.gradients[producer] & ~is_copy
         gradients, rest = float(size[is_gradient].sum()), total - static
@@ -146,16 +147,17 @@ class Timeline:
         activations = rest - versions - sums - gradients
         return Peak(total, static, activations, flying, versions, sums, received, gradients, inputs)
 
-    def held_at_peak(self, device: int) -> tuple[Ints, Floats]:
+    def held_at_peak(self, device: int) -> tuple[Ints, Floats, Bools]:
         """The outputs, and copies of others' outputs, that a device holds at its peak, or at the first of several.
 
-        (tensors,) the op that made each, and its bytes; with what is held for the whole step they make up the peak.
+        (tensors,) the op that made each, its bytes, and whether it is no output, but what the op occupies in addition
+        while it runs; with what is held for the whole step they make up the peak.
         """
         times, amount = self.memory_curve(device)
         at = times[amount.argmax()]
         held = self._held(device)
         here = (held.begin <= at) & (at < held.end) & (held.size > 0)
-        return held.producer[here], held.size[here]
+        return held.producer[here], held.size[here], held.is_work[here]
 
     @cached_property
     def weight_bytes(self) -> Floats:
@@ -289,6 +291,7 @@ class Timeline:
             np.concatenate([end, read_until[copied], self.finish[works]]),
             np.concatenate([graph.made_bytes[own], graph.occupied_bytes[copied], graph.working_bytes[works]]),
             np.concatenate([own, moved.producer[copies], works]),
+            np.arange(len(own) + len(copied) + len(works)) >= len(own) + len(copied),
         )
 
 

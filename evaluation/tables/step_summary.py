@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from envs.simulation.step_shares import SHARES, StepShares
 from envs.timelines.timeline import Timeline
 from evaluation.records.formatting import ratio, seconds
 from evaluation.tables.alone import Alone, fastest_alone
+from graphs.capture.unsent import kept_while
 from graphs.op_graph import Floats
 
 SAME = 0.005  # a speed-up this close to one is none
@@ -146,14 +148,26 @@ def largest_held(timeline: Timeline, device: int) -> tuple[HeldTensor, ...]:
         trained = state[weight] > graph.weights[weight]
         key = (name, "weight and its state" if trained else "weight")
         found[key] = found.get(key, 0.0) + float(state[weight])
-    producers, sizes = timeline.held_at_peak(device)
     roles = None if timeline.expansion is None else timeline.expansion.role
-    for op, size in zip(producers.tolist(), sizes.tolist(), strict=True):
+    for op, size, is_work in zip(*(column.tolist() for column in timeline.held_at_peak(device)), strict=True):
+        if is_work:
+            for key, part in _work(timeline, op, size, names):
+                found[key] = found.get(key, 0.0) + part
+            continue
         made = "gradient" if gradients[op] else "output" if roles is None else HELD.get(Role(roles[op]), "output")
         key = (names[op], made if timeline.placement[op] == device else "copy of another device's output")
         found[key] = found.get(key, 0.0) + size
     held = [HeldTensor(name, kind, size) for (name, kind), size in found.items() if size > 0]
     return tuple(sorted(held, key=lambda each: (-each.size, each.what, each.kind)))
+
+
+def _work(timeline: Timeline, op: int, size: float, names: list[str]) -> Iterator[tuple[tuple[str, str], float]]:
+    """What an op occupies while it runs: what the model's code keeps, by the ops that made it, and the rest."""
+    graph = timeline.graph
+    for kept, part in kept_while(graph, graph.autograd.kept_alive if graph.autograd else (), op).items():
+        yield (names[kept], "output, kept by the code"), min(part, size)
+        size -= min(part, size)
+    yield (names[op], "while it runs"), size
 
 
 def _sent_bytes(timeline: Timeline) -> Floats:

@@ -70,6 +70,16 @@ def kept_bytes(graph: OpGraph, memories: Iterable[Memory]) -> Floats:
     return np.maximum(kept, 0.0)
 
 
+def kept_while(graph: OpGraph, memories: Iterable[Memory], op: int) -> dict[int, float]:
+    """The bytes that a model's code keeps while an op runs, as `kept_bytes` has them, by the ops that made them."""
+    read, found = last_readers(graph), dict[int, float]()
+    for memory in memories:
+        if memory.ops[0] <= op <= memory.until:
+            outputs = sum(float(graph.output_bytes[each]) for each in memory.ops if each <= op <= read[each])
+            found[memory.ops[0]] = found.get(memory.ops[0], 0.0) + float(graph.output_bytes[memory.ops[0]]) - outputs
+    return {each: size for each, size in found.items() if size > 0}
+
+
 def last_readers(graph: OpGraph) -> Ints:
     """(ops,) the last op that reads the output of each, or itself."""
     last = np.arange(len(graph))

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from markupsafe import escape
+from torch import Tensor, nn
 
 from envs.plans.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
@@ -16,6 +18,7 @@ from evaluation.tables.alone import all_on_one, fastest_alone
 from evaluation.tables.plan_table import plan_table
 from evaluation.tables.step_summary import StepSummary, TimeSpent, largest_held, largest_sent
 from evaluation.tables.summary_rows import held_rows, sent_rows, time_rows
+from graphs.capture.forward import capture
 from graphs.problem import Problem
 from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
@@ -106,3 +109,24 @@ def test_the_page_of_a_step_begins_with_the_summary(four_ops_two_devices: Toy, t
     assert page.index("Largest transfers") < page.index('<div class="chart"')
     save_steps({"one": timeline, "two": timeline}, tmp_path / "two.html")
     assert "Largest transfers" not in (tmp_path / "two.html").read_text(encoding="utf-8"), "of which of them?"
+
+
+class _Keeping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = self.linear(x)  # the variable holds it to the end, though nothing reads it after exp
+        return kept.exp().sin()  # type: ignore[no-any-return]
+
+
+def test_what_the_code_keeps_is_named_by_the_op_that_made_it() -> None:
+    graph = capture(_Keeping(), (torch.empty(100, 4),), name="keeping")
+    timeline = Simulator(Problem(graph, toy_cluster(1), op_seconds=np.ones((len(graph), 1)))).timeline([0] * len(graph))
+    size = 100 * 4 * 4.0
+    assert set(largest_held(timeline, 0)[:3]) == {
+        ("linear/mm", "output, kept by the code", size), ("exp", "output", size), ("sin", "output", size),
+    }  # fmt: skip
+    inputs = size
+    assert timeline.peak_bytes[0] == pytest.approx(inputs + sum(each.size for each in largest_held(timeline, 0)))
