@@ -134,7 +134,7 @@ class _Planning:
     def result(self, *, stopped: bool) -> PlacerResult:
         """The best plan, and how it was found."""
         best, planner = self._contest.best, self._planner
-        runnable = self._runnable() if planner.runnable or (best and not is_run(self._problem, best.plan)) else None
+        runnable = self._runnable()
         if stopped:
             done = f"{self._spent.simulations} of {self._spent.budget} simulations"
             self._notes.append(f"planner: stopped by Ctrl-C after {done}.")
@@ -144,14 +144,13 @@ class _Planning:
             return PlacerResult(plan, planner.name, self._seed, self._spent.simulations, notes=tuple(self._notes))
         of_pipelines = [] if self._pipelines is None else self._pipelines.described()
         notes = [*said_of(self._contest, self._problem), *of_pipelines, *self._notes]
-        plan = best.plan
-        if planner.runnable:
-            plan, runnable = runnable or plan, None
-            if not is_run(self._problem, plan):
-                notes.append("planner: none of the plans that fit is one that processes run; this is the best of all.")
+        if planner.runnable and runnable is None and not best.merit.lacking:
+            notes.append("planner: none of the plans that fit is one that processes run; this is the best of all.")
+        plan = runnable if planner.runnable and runnable else best.plan
         return PlacerResult(
             plan, planner.name, self._seed, self._spent.simulations, tuple(self._contest.curve), tuple(notes),
-            compared={who: each.plan for who, each in self._contest.entries.items()}, runnable=runnable,
+            compared={who: each.plan for who, each in self._contest.entries.items()},
+            runnable=None if runnable == plan else runnable,
         )  # fmt: skip
 
     def _runnable(self) -> Plan | None:

@@ -1,14 +1,15 @@
 """PipelineEvaluator: what pipelines take, at the grain of stages or op by op; each is simulated once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from envs.objectives import evaluate_objective, is_static
 from envs.objectives.latency import Latency
 from envs.pipelines.grain.layer_grain import LayerGrain
-from envs.pipelines.pipeline import LayerPipeline
+from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
+from envs.plans.schedule import AS_READY
 from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
@@ -41,6 +42,7 @@ class PipelineEvaluator:
         self.memory_factor = 1.0  # of what devices need at op grain, over what they need at this one
         self._latency = Latency() if latency else None
         self._known: dict[LayerPipeline, PipelineOutcome | None] = {}
+        self._run: dict[object, PipelineOutcome | None] = {}  # by what tells apart how they are run
         ops = np.bincount(grain.layers.of_unit[grain.problem.graph.units])
         self._ops_before = np.concatenate([[0], np.cumsum(ops)])  # (layers + 1,)
 
@@ -49,7 +51,10 @@ class PipelineEvaluator:
         if pipeline not in self._known:
             if not self.spent.left:
                 return INVALID
-            self._known[pipeline] = self._simulated(pipeline)
+            run = _run_by(pipeline)
+            if run not in self._run:
+                self._run[run] = self._simulated(pipeline)
+            self._known[pipeline] = self._run[run]
         found = self._known[pipeline]
         if found is None:
             return INVALID
@@ -125,3 +130,20 @@ class OpEvaluator(PipelineEvaluator):
     def _simulated(self, pipeline: LayerPipeline) -> PipelineOutcome | None:
         entry = self._compare(pipeline)
         return None if entry is None else PipelineOutcome(entry.merit.value, entry.peak_bytes)
+
+
+def _run_by(pipeline: LayerPipeline) -> object:
+    """What tells apart how pipelines are run: the pipeline or, of one micro-batch, its passes, whatever the order.
+
+    In many orders they are the same then.
+    """
+    if pipeline.micro_batches > 1 or pipeline.order == AS_READY or any(stage.again for stage in pipeline.stages):
+        return pipeline
+    hosted = dict[tuple[int, ...], list[int]]()
+    for number, stage in enumerate(pipeline.stages):
+        hosted.setdefault(stage.devices, []).append(number)
+    try:
+        passes = pipeline.order.built.passes(tuple(map(tuple, hosted.values())), pipeline.micro_batches)
+    except InputError:  # as simulating it will say
+        return pipeline
+    return replace(pipeline, order=ONE_F_ONE_B), passes

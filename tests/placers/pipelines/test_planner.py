@@ -29,8 +29,7 @@ from placers.pipelines import size
 from placers.pipelines.budget import spending
 from placers.pipelines.contest import Contest
 from placers.pipelines.cuts import ALL, NEEDED
-from placers.pipelines.merit import INVALID
-from placers.pipelines.pipeline_evaluator import OpEvaluator, PipelineEvaluator
+from placers.pipelines.pipeline_evaluator import OpEvaluator
 from placers.pipelines.pipeline_formula import PipelineFormula, in_flight
 from placers.pipelines.planning import PipelinePlanning
 from placers.pipelines.proposals import LATER, Proposal, Proposer
@@ -317,25 +316,6 @@ def test_where_only_placements_make_sense_it_is_one() -> None:
     assert any("op placements only, since op 'op0' may only run on gpu:0" in note for note in result.notes)
     pipelined = Problem(random_graph(12, seed=6), toy_cluster(3), objective=objective_of("max-load"))
     assert QUICK.place(pipelined, budget=30).plan.is_placement
-
-
-def test_pipelines_with_too_many_copies_of_ops_are_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = chain(3, 4, [1.0] * 4)
-    layers = Layers.of(problem, 4)
-    pipeline = LayerPipeline((LayerStage(0, 1, (0,)), LayerStage(1, 4, (1, 2, 3))), micro_batches=5)
-    copies = 5 * sum(map(len, pipeline.plan(problem, layers).devices))
-    once = LayerPipeline((LayerStage(0, 4, (0,)),))
-    with spending(99, "pipelines") as spent:
-        for most, tried, is_simulated in (
-            (4 * copies, pipeline, True),  # on each of four devices
-            (4 * copies - 1, pipeline, False),
-            (0, once, True),
-        ):
-            monkeypatch.setattr("placers.pipelines.size.MOST_SECONDS", most)
-            before = spent.simulations
-            merit = PipelineEvaluator(LayerGrain(problem, layers), spent).merit(tried)
-            assert (merit != INVALID) == is_simulated
-            assert spent.simulations - before == is_simulated
 
 
 def test_pipelines_are_also_proposed_with_more_in_flight() -> None:
