@@ -9,9 +9,9 @@ with fewer micro-batches, those that save what is lacking in least time: whichev
 links, some layers are computed again though all fits: weights and gradients are then sent in other parts. Devices hold
 equal parts, all that the samples divide among.
 
-Two other ways are tried, and taken where they are faster. On several servers the devices of each hold all parts between
-them (hybrid shards), so that nothing is gathered from other servers. Where devices are unequal, or the samples do not
-divide among them, all devices take shares of the batch by which they end together.
+Two other ways are tried, and taken where they are faster. Where devices are unequal, or the samples do not divide among
+them, all devices take shares of the batch by which they end together; this is tried first. On several servers the
+devices of each hold all parts between them (hybrid shards), so that nothing is gathered from other servers.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class Fsdp(Named):
         count = most_that_divide(problem.graph, len(devices))
         takes_shares = len(devices) % (group or 1) == 0 and len(devices) <= (samples or PARTS)
         takes_shares &= count < len(devices) or not are_alike(problem, devices)
+        if takes_shares:  # first: with few simulations this is the way that is known
+            yield replace(way, by_speed=ReplicaCosts.of(problem, devices, 1 / len(devices)))
         if count > 1 or not takes_shares:
             yield replace(way, replicas=count)
         of_server = _devices_of_servers(problem, devices[:count])
         if not group and 1 < of_server < count:
             yield replace(way, replicas=count, shard_group=of_server)
-        if takes_shares:
-            yield replace(way, by_speed=ReplicaCosts.of(problem, devices, 1 / len(devices)))
 
     def _try(self, problem: Problem, way: _Way, tried: _Tried) -> None:
         """Try plans that divide batch and states in one way."""

@@ -104,20 +104,27 @@ def _others(problem: Problem, found: PlacerResult) -> Iterator[tuple[str, Timeli
     several = len(accelerators(problem.cluster)) > 1
     kinds: dict[str, Placer] = {"data parallelism": DataParallel(), "FSDP": Fsdp()} if several else {}
     for name, placer in kinds.items():
-        plan = _of_kind(placer, problem, found)
-        if plan is None:
+        timeline = _of_kind(placer, problem, found)
+        if timeline is None:
             continue
+        plan = _plan(timeline)
         if len(plan.used) == 1:
             alone = problem.cluster.devices[min(plan.used)].name
             name = f"{alone} alone, {plan.schedule.micro_batches} micro-batches"
-        yield name, simulate(problem, plan)
+        yield name, timeline
 
 
-def _of_kind(placer: Placer, problem: Problem, found: PlacerResult) -> Plan | None:
-    """The plan that was compared, if any were, or else the placer's; None if it has none, or is the one that found."""
-    if found.compared or found.placer == placer.name:
-        return found.compared.get(placer.name)
+def _of_kind(placer: Placer, problem: Problem, found: PlacerResult) -> Timeline | None:
+    """The plan that was compared, or else the placer's, as where too few simulations found none that fits.
+
+    None if it has none, or is the one that found.
+    """
+    compared = found.compared.get(placer.name)
+    timeline = None if compared is None else simulate(problem, compared)
+    if (timeline is None and (found.compared or found.placer == placer.name)) or (timeline and timeline.fits):
+        return timeline
     try:
-        return placer.place(problem, budget=TRIED).plan
+        other = simulate(problem, placer.place(problem, budget=TRIED).plan)
     except InputError:  # it has no such plan: of op placements alone, of a batch that does not divide
-        return None
+        return timeline
+    return other if other.fits else timeline or other

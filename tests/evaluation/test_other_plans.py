@@ -111,12 +111,15 @@ def test_a_device_that_holds_the_batch_in_parts_is_compared_with() -> None:
     plan = DataParallel().place(problem).plan
     ours = simulate(problem, plan)
     assert simulate(problem, parts).fits
-    beside = OtherPlans.of(ours, PlacerResult(plan, compared={"data_parallel": parts}))
+    too_large = Plan.of([0] * len(graph))
+    assert not simulate(problem, too_large).fits
+    beside = OtherPlans.of(ours, PlacerResult(plan, compared={"data_parallel": parts, "fsdp": too_large}))
     assert beside is not None
     taken = simulate(problem, parts).step_seconds
     gain = ratio(taken / ours.step_seconds)
     assert beside.headline().endswith(f"{gain} times as fast as gpu:0 alone, 8 micro-batches, {seconds(taken)}.")
     assert to_text(beside.table()).count("gpu:0 alone") == 1
+    assert beside.others["FSDP"].fits, "the search had no simulations left to find one that does"
 
 
 def test_inference_has_nothing_beside_them() -> None:

@@ -177,6 +177,7 @@ def test_devices_that_samples_do_not_divide_among_and_unequal_ones_take_shares()
     strong, weak = found.schedule.shares[0]
     assert strong > weak
     assert simulate(unequal, found).step_seconds < simulate(unequal, equal).step_seconds
+    assert Fsdp().place(unequal, budget=1).plan.schedule.shares == found.schedule.shares  # the way that is tried first
     assert Fsdp(shares="3:1").place(unequal).plan == Parallel(zero=3, shares="3:1").place(unequal).plan
 
 
