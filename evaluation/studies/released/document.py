@@ -15,6 +15,7 @@ from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, fa
 from evaluation.studies.released import parts
 from evaluation.studies.released.parts import (
     ANNEALING,
+    BESIDE_CHEAP,
     BEST,
     BEST_CHEAP,
     BEST_KNOWN,
@@ -28,7 +29,12 @@ from graphs.runtime import runtime_of
 
 WITHOUT_SEARCH = {"greedy": GREEDY, "best of n": BEST}
 OWN = {**WITHOUT_SEARCH, "policy and search, n": SEARCH}
-BOTH = {**OWN, "other policy, greedy": OTHER_GREEDY, "other policy, best of n": OTHER_BEST}
+BOTH = {
+    **OWN,
+    "best of n, with cheap plans": BESIDE_CHEAP,
+    "other policy, greedy": OTHER_GREEDY,
+    "other policy, best of n": OTHER_BEST,
+}
 OTHERS = {
     "human expert": "human_expert",
     "HEFT": "heft",
