@@ -17,6 +17,7 @@ that stage on: PipeDream's number of active mini-batches (Narayanan et al. 2019,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -26,6 +27,7 @@ from envs.expansion.expanded import Role
 from envs.expansion.joined_passes import joined_passes
 from envs.expansion.layout import Layout
 from envs.pass_orders import Passes, PassKind, PassOrder, Ranks
+from envs.plans.schedule import Sharing
 from graphs.foundation.by_name import Extension
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
@@ -60,7 +62,9 @@ class PassLists:
         for number, replicas in enumerate(layout.stage_devices):
             for each in replicas:
                 hosted.setdefault(each, []).append(number)
-        of_rank = _of_ranks(layout, tuple(sorted({tuple(stages) for stages in hosted.values()})))
+        ranks = tuple(sorted({tuple(stages) for stages in hosted.values()}))
+        schedule, replicas = layout.plan.schedule, tuple(map(len, layout.stage_devices))
+        of_rank = of_ranks(schedule.order, ranks, layout.micro_batches, replicas, schedule.sharing)
         devices = sorted(hosted)
         rows = [of_rank[tuple(hosted[each])] for each in devices]
         device = np.repeat(devices, [len(passes) for passes in rows])
@@ -173,15 +177,20 @@ def _check_weight_gradients(lists: PassLists) -> None:
 # ---- what an order says ----------------------------------------------------------------------------------------------
 
 
-def _of_ranks(layout: Layout, ranks: Ranks) -> dict[tuple[int, ...], Ints]:
-    """Of the stages of each rank, (passes, 3) the stage, kind and micro-batch of each pass."""
-    order, micro_batches = layout.plan.schedule.order, layout.micro_batches
-    if layout.plan.schedule.sharing == "split" or any(len(stages) > 1 for stages in ranks):
+def of_ranks(
+    order: Extension[PassOrder], ranks: Ranks, micro_batches: int, replicas: Sequence[int], sharing: Sharing
+) -> dict[tuple[int, ...], Ints]:
+    """Of the stages of each rank, (passes, 3) the stage, kind (of `KINDS`) and micro-batch of each pass.
+
+    Of replicas that take turns, (stages,) so many, those of all of them together. Raises InputError for ranks or a
+    number of micro-batches that the order is not made for.
+    """
+    if sharing == "split" or any(len(stages) > 1 for stages in ranks):
         return dict(zip(ranks, _ordered(order, ranks, micro_batches), strict=True))
-    replicas = [len(layout.stage_devices[stage]) for (stage,) in ranks]
-    places = tuple((place,) for place in range(sum(replicas)))
+    counts = [replicas[stage] for (stage,) in ranks]
+    places = tuple((place,) for place in range(sum(counts)))
     given = _ordered(order, places, micro_batches)
-    first = np.cumsum([0, *replicas[:-1]]).tolist()
+    first = np.cumsum([0, *counts[:-1]]).tolist()
     return {
         (stage,): np.column_stack([np.full(len(given[place]), stage), given[place][:, 1:]])
         for (stage,), place in zip(ranks, first, strict=True)

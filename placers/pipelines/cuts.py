@@ -339,6 +339,16 @@ class Cut(NamedTuple):
     full: float  # how full the fullest device is
 
 
+class StageTimes(NamedTuple):
+    """What each stage takes of a micro-batch, (stages,) seconds each."""
+
+    forward: Floats
+    backward: Floats
+    there: Floats  # from the stage before
+    back: Floats  # to the stage before
+    summing: Floats  # once: of gradients, after the last backward pass, and of the update
+
+
 class CutFormula:
     """What the formula says of pipelines of some layers. Its buffers grow with the pipelines that it is asked about."""
 
@@ -371,12 +381,11 @@ class CutFormula:
         self.estimated(places, cuts, micro_batches)
         return self._scratch.filled[: len(places.share)].copy()
 
-    def parts(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> tuple[float, float, float]:
-        """Seconds of a forward pass, a backward pass and a transfer of a micro-batch, the means of all stages."""
+    def times(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> StageTimes:
+        """What passes, transfers and sums of each stage take."""
         self.estimated(places, cuts, micro_batches)
-        count, scratch = len(places.share), self._scratch
-        sent = np.concatenate([scratch.there[1:count], scratch.back[1:count]])
-        return float(scratch.forward[:count].mean()), float(scratch.backward[:count].mean()), float(sent.mean())
+        count, of = len(places.share), self._scratch
+        return StageTimes(*(each[:count].copy() for each in (of.forward, of.backward, of.there, of.back, of.summing)))
 
     def again(self, places: StagePlaces, cuts: Ints, micro_batches: int) -> list[int]:
         """(stages,) how many of the first layers of each are computed again."""

@@ -20,7 +20,7 @@ from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.plans.schedule import AS_READY, Sharing
 from graphs.foundation.by_name import Extension
 from graphs.op_graph import Floats, Ints
-from placers.pipelines.cuts import ALL, NEEDED, Cut, CutFormula, StagePlaces
+from placers.pipelines.cuts import ALL, NEEDED, Cut, CutFormula, StagePlaces, StageTimes
 from placers.pipelines.links_between import LinksBetween
 from placers.pipelines.places import Sets
 from placers.pipelines.stage_costs import kinds_of, shares_of_kinds, stage_costs
@@ -66,14 +66,28 @@ class PipelineFormula:
 
     def times(self, pipeline: LayerPipeline) -> tuple[float, float, float, float]:
         """Seconds of a forward pass, an input gradient, a weight gradient and a transfer, the means of all stages."""
-        forward, backward, transfer = self._cuts.parts(
-            self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches
+        found = self.of_stages(pipeline)
+        backward, sent = float(found.backward.mean()), np.concatenate([found.there[1:], found.back[1:]])
+        apart = self.of_weights
+        return float(found.forward.mean()), backward * (1 - apart), backward * apart, float(sent.mean())
+
+    def of_stages(self, pipeline: LayerPipeline) -> StageTimes:
+        """What each stage takes of a micro-batch."""
+        return self._cuts.times(self._places_of(pipeline), _ends(pipeline), pipeline.micro_batches)
+
+    def memory_of_stages(self, pipeline: LayerPipeline) -> tuple[Floats, Floats, Floats]:
+        """(stages,) bytes: of each micro-batch in flight, of all else, and of the smallest device of each stage."""
+        places, ends = self._places_of(pipeline), _ends(pipeline)
+        hosted, alone = Counter(sets_of(pipeline)), np.ones(len(pipeline.stages))
+        one, two = (
+            self._cuts.filled(places._replace(flying=count * alone, limit=alone), ends, pipeline.micro_batches)
+            for count in (1, 2)
         )
-        return forward, backward * (1 - self._of_weights), backward * self._of_weights, transfer
+        return two - one, 2 * one - two, places.limit * [hosted[stage.devices] for stage in pipeline.stages]
 
     @cached_property
-    def _of_weights(self) -> float:
-        """Of the seconds of a backward pass, the part that makes gradients of weights."""
+    def of_weights(self) -> float:
+        """Of the seconds of a backward pass, the share that makes gradients of weights."""
         problem = self.grain.coarse
         seconds = costs_of(problem).busy_seconds(problem).min(axis=1)
         kinds = np.array(problem.graph.kinds)

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from envs.pass_orders import PassKind, PassOrder
+from envs.expansion.pass_lists import WEIGHT_GRADIENT
+from envs.pass_orders import PassOrder
 from envs.pipelines.grain.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
@@ -30,11 +31,12 @@ from graphs.problem import Problem
 from graphs.runtime import PROGRAM
 from placers.contract.placer import Placer
 from placers.contract.whole_plans import accelerators, most_that_divide, why_placements_only
+from placers.learned.whole_plans.pass_times import passes_of
 from placers.pipelines.divided import DividedPipelines
 from placers.pipelines.local_search import of_different_forms
 from placers.pipelines.micro_batches import numbers_of
 from placers.pipelines.offered_degrees import FULLY_SHARDED, offered_degrees
-from placers.pipelines.pipeline_formula import PipelineFormula
+from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.proposals import Proposer
 from placers.splits.stage_splits import SearchedSplits
 from placers.splits.undivided import why_undivided
@@ -123,23 +125,23 @@ class Candidates:
         """Whether its order of passes takes its stages, devices and micro-batches."""
         if one.order == ONE_F_ONE_B:
             return True
-        hosted = dict[tuple[int, ...], list[int]]()
-        for number, stage in enumerate(one.stages):
-            hosted.setdefault(stage.devices, []).append(number)
         try:
-            passes = one.order.built.passes(tuple(map(tuple, hosted.values())), one.micro_batches)
+            passes = passes_of(self.problem.cluster, one.order, sets_of(one), one.micro_batches, one.sharing)
         except UserCodeError:
             raise
         except InputError:
             return False
-        apart = any(each.kind == PassKind.WEIGHT_GRADIENT for of_rank in passes for each in of_rank)
-        return not apart or self.layers.weight_gradients_apart(self.problem)
+        return self._weight_gradients_apart or not (passes.kind == WEIGHT_GRADIENT).any()
+
+    @cached_property
+    def _weight_gradients_apart(self) -> bool:
+        return self.layers.weight_gradients_apart(self.problem)
 
     @cached_property
     def _orders(self) -> tuple[Extension[PassOrder], ...]:
         if not self.problem.graph.is_training:
             return ()
-        apart = self.layers.weight_gradients_apart(self.problem)
+        apart = self._weight_gradients_apart
         return tuple(order for order in ORDERS if shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart))
 
     def _in_parts(self) -> Iterator[Candidate]:

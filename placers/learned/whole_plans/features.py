@@ -1,4 +1,6 @@
-"""What a policy of whole plans sees of each candidate: closed forms as logarithms of ratios, shares and flags.
+"""What a policy of whole plans sees of each candidate: logarithms of ratios, shares and flags.
+
+They are by closed forms and, of pipelines, by when their passes run (`placers.learned.whole_plans.pass_times`).
 
 Rows end with what is the same for all candidates of a problem. All values are within `FAR` of zero, whatever the model.
 """
@@ -12,26 +14,29 @@ from envs.simulation.bounds import path_bound
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.whole_plans.candidates import KINDS, Candidate, Candidates
+from placers.learned.whole_plans.pass_times import estimates
 
-FEATURES = ("whole plans, 4",)  # what the columns mean: another number is of other ones
+FEATURES = ("whole plans, 5",)  # what the columns mean: another number is of other ones
 ORDERS = (
     "early_backward_a", "early_backward_b", "gpipe", "zb_h1", "zb_h2", "interleaved", "interleaved_zero_bubble",
     "looped_bfs", "zb_v", "dualpipe_v",
 )  # fmt: skip
-OF_CANDIDATE, OF_PROBLEM = 17, 15
+OF_CANDIDATE, OF_PROBLEM = 18, 15
 WIDTH = len(KINDS) + len(ORDERS) + OF_CANDIDATE + OF_PROBLEM
 FAR = 5.0  # no logarithm of a ratio counts for more
 
 
 def rows_of(candidates: Candidates) -> Floats:
     """(candidates, WIDTH) of a problem."""
-    said = np.array([candidates.formula.estimates(each.pipeline) for each in candidates.each])
+    formula = candidates.formula
+    said = np.array([estimates(formula, each.pipeline) for each in candidates.each])
     known = _Known(candidates)
     kinds = np.array([[each.kind == kind for kind in KINDS] for each in candidates.each])
     orders = np.array([[each.pipeline.order.name == order for order in ORDERS] for each in candidates.each])
     own = np.array([known.of(each, *both) for each, both in zip(candidates.each, said.tolist(), strict=True)])
     least = np.nanmin(np.where(np.isfinite(said[:, 0]), said[:, 0], np.nan))
-    relative = log_ratio(said[:, 0], least)[:, None]
+    rough = np.array([formula.estimates(each.pipeline)[0] for each in candidates.each])
+    relative = np.column_stack([log_ratio(said[:, 0], least), log_ratio(rough, said[:, 0])])
     shared = np.tile(known.of_problem(said[:, 0], kinds, least), (len(own), 1))
     rows = np.concatenate([kinds, orders, relative, own, shared], axis=1)
     return np.asarray(np.nan_to_num(np.clip(rows, -FAR, FAR), nan=0.0))
@@ -70,7 +75,7 @@ class _Known:
         )
 
     def of(self, candidate: Candidate, seconds: float, full: float) -> Floats:
-        """(OF_CANDIDATE - 1,) of one candidate, by what the formula says of its pipeline."""
+        """(OF_CANDIDATE - 2,) of one candidate, by what is said of its pipeline."""
         one: LayerPipeline = candidate.pipeline
         stages, used = len(one.stages), len({each for stage in one.stages for each in stage.devices})
         replicas, micro_batches = max(stage.replicas for stage in one.stages), one.micro_batches
