@@ -8,9 +8,10 @@
 - `policy, hill climbing`: from the best of all of these
 - `policy, repairs`: the policy frees and places units again, by turns with annealing's moves, from the same begin
 
-The reference is annealing for seconds, from the same begins and from the cheap plans. What is placed from
-scratch has its devices renamed so that most bytes stay where they are (the remapping of Oliker and Biswas, PLUM, 1998),
-where devices are equal. Milliseconds are those of this process on its processors, from a problem whose ops are timed to
+All that search move back at last what gains nothing elsewhere (`placers.search.moved_back`), but for the reference:
+that is annealing for seconds, from the same begins and from the cheap plans. What is placed from scratch has its
+devices renamed so that most bytes stay where they are (the remapping of Oliker and Biswas, PLUM, 1998), where devices
+are equal. Milliseconds are those of this process on its processors, from a problem whose ops are timed to
 a placement, once code is compiled and the policy is read; a rival that does not search takes what it takes.
 """
 
@@ -38,6 +39,7 @@ from placers.learned.repair.search import RepairSearch
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.neural_lns import NeuralLns
 from placers.search.levels import levels_of
+from placers.search.moved_back import left_to_move_back, move_back
 from placers.search.running_starts import running_starts
 from placers.search.search import Search
 from placers.search.starts import Starts, starts
@@ -67,7 +69,8 @@ def rivals() -> Mapping[str, Rival]:
 
 def reference(problem: Problem, seconds: float) -> Ints:
     """(units,) what the reference finds."""
-    return _searched(lambda problem: _annealing(problem, of_running=True, budget=OF_REFERENCE))(problem, seconds)
+    search = _searched(lambda problem: _annealing(problem, of_running=True, budget=OF_REFERENCE), moves_back=False)
+    return search(problem, seconds)
 
 
 def evaluator_in(problem: Problem) -> ReplacementEvaluator:
@@ -83,14 +86,17 @@ def _renamed(problem: Problem, placement: Ints) -> Ints:
     return renamed_to_stay(problem, same, placement, running.placement)
 
 
-def _searched(begin: Begin) -> Rival:
-    """What a search has found after some seconds of a processor, its begin included."""
+def _searched(begin: Begin, *, moves_back: bool = True) -> Rival:
+    """What a search has found after some seconds of a processor, its begin included, and its last moves back."""
 
     def place(problem: Problem, seconds: float) -> Ints:
         started = time.process_time()
         search = begin(problem)
-        while (elapsed := time.process_time() - started) < seconds:
-            search.step(elapsed / seconds, ENDLESS)
+        limit = seconds - (left_to_move_back(problem, ENDLESS, seconds)[1] if moves_back else 0.0)
+        while (elapsed := time.process_time() - started) < limit:
+            search.step(elapsed / limit, ENDLESS)
+        if moves_back:
+            move_back(search.evaluations, problem, ENDLESS, started + seconds)
         return search.evaluations.best
 
     return place

@@ -22,6 +22,7 @@ import numpy as np
 
 from graphs.algorithms.order import is_acyclic
 from graphs.foundation.per_object import once_per_object
+from graphs.notation.signatures import Read
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.op_graph.kinds import by_kind, ends_with, runs_again
 
@@ -95,7 +96,8 @@ def _summed(graph: OpGraph) -> tuple[OpGraph, Ints]:
     lacks = np.zeros(len(sums), np.bool_)
     if graph.signatures is not None:
         known: dict[tuple[int, int], bool] = {}
-        for edge in np.flatnonzero(passes).tolist():
+        reads_others = np.array([not all(map(_is_real, each.reads)) for each in graph.signatures.distinct] + [False])
+        for edge in np.flatnonzero(passes)[reads_others[graph.signatures.of[sums[passes]]]].tolist():
             pair = int(sums[edge]), int(graph.mirror[source[edge]])
             if pair not in known:
                 known[pair] = _has_gradient(graph, *pair)
@@ -154,4 +156,9 @@ def _has_gradient(graph: OpGraph, producer: int, consumer: int) -> bool:
     reads = [
         read for read, source in zip(signature.reads, signatures.numbers(consumer), strict=True) if source == producer
     ]
-    return not reads or any("float" in read.dtype or "complex" in read.dtype for read in reads)
+    return not reads or any(map(_is_real, reads))
+
+
+def _is_real(read: Read) -> bool:
+    """Whether what is read can have a gradient."""
+    return "float" in read.dtype or "complex" in read.dtype

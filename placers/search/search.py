@@ -22,6 +22,7 @@ from graphs.foundation.progress import progress_bar
 from graphs.problem import STEP_TIME, Problem
 from graphs.runtime import IDEAL
 from placers.search.evaluations import Evaluations
+from placers.search.moved_back import left_to_move_back, move_back
 
 
 class Search(Protocol):
@@ -65,15 +66,19 @@ class SearchPlacer(Named, ABC):
         """The best plan seen in exactly `budget` simulations, or in fewer if the seconds are over before.
 
         With a file the search resumes from there if it exists. A search that was stopped and resumed ends where it
-        would have ended. Raises InputError for a file of another search, and KeyboardInterrupt, once saved, after
+        would have ended. Where a model runs already, the last simulations are those of
+        `placers.search.moved_back`, as many as it has a use for.
+        Raises InputError for a file of another search, and KeyboardInterrupt, once saved, after
         Ctrl-C.
         """
         started = time.process_time()
         path = Path(self.file) if self.file else None
         check_writable(path)
         label = _label(self.name, problem, seed, budget)
+        simulations, seconds = left_to_move_back(problem, budget, self.seconds)
+        last, limit = budget - simulations, self.seconds - seconds
         with Interrupts() as interrupts, progress_bar(self.name, total=budget, unit="simulation", leave=False) as bar:
-            search = self.begin(problem, seed, budget)
+            search = self.begin(problem, seed, last)
             if path is not None and path.exists():
                 _load(search, path, label)
             evaluations, notes = search.evaluations, search.notes
@@ -83,12 +88,14 @@ class SearchPlacer(Named, ABC):
                     *notes,
                     f"{self.name}: nothing was searched, since preparing took {prepared:.2g} s of {self.seconds:g} s",
                 )
-            while evaluations.simulations < budget and not interrupts.requested:
+            while evaluations.simulations < last and not interrupts.requested:
                 elapsed = time.process_time() - started
-                if elapsed >= self.seconds:
+                if elapsed >= limit:
                     break
-                search.step(elapsed / self.seconds, budget - evaluations.simulations)
+                search.step(elapsed / limit, last - evaluations.simulations)
                 bar.update(evaluations.simulations - bar.n)
+            if not interrupts.requested:
+                move_back(evaluations, problem, budget, started + self.seconds)
         if path is not None:
             _save(search, path, label)
         if interrupts.requested:

@@ -38,7 +38,7 @@ def test_searches_find_the_least_of_all_placements(placer: str) -> None:
     found = by_name.build("placers", placer).place(problem, budget=600)
     assert evaluator_of(problem).seconds(found.plan.per_unit(problem)[None])[0] == seconds.min()
     assert found.curve[-1][1] == seconds.min()
-    assert found.simulations == 600
+    assert 590 <= found.simulations <= 600
 
 
 @pytest.mark.parametrize("placer", ["hill_climbing", "annealing"])
