@@ -52,10 +52,10 @@ def learned_module(name: str, *others: str) -> Any:  # a module, or what a user'
     return SimpleNamespace(**dict(zip(("new_policy", "build", *others), found, strict=True)))
 
 
-def file_sha256(name: str) -> str:
-    """The hash of the user's own file that a placer is in; "" for a placer that is in none."""
-    mine = by_name.own(name)
-    return hashlib.sha256(mine.file.read_bytes()).hexdigest() if mine else ""
+def file_sha256(spec: str) -> str:
+    """The hash of the user's own file that a placer or network is in; "" for one that is in none that there is."""
+    mine = by_name.own(spec)
+    return hashlib.sha256(mine.file.read_bytes()).hexdigest() if mine and mine.file.is_file() else ""
 
 
 def placer_of(what: str | Path, **knobs: int) -> Placer:
@@ -76,8 +76,12 @@ def placer_of(what: str | Path, **knobs: int) -> Placer:
         name = named_in_file(meta.spec)
         if not trainer_of(name):
             raise InputError(f"{name!r} is no placer that acts with a policy; train another one")
-    if meta.file_sha256 != file_sha256(name):
-        said = f"placelab: {meta.file.rpartition(':')[0]} has changed since the policy in {what} was trained"
-        print(said, file=sys.stderr)
+    files = {
+        str(mine.file)
+        for spec, digest in ((meta.file, meta.file_sha256), (meta.network, meta.network_sha256))
+        if digest and digest != file_sha256(spec) and (mine := by_name.own(spec))
+    }
+    for file in sorted(files):
+        print(f"placelab: {file} has changed since the policy in {what} was trained", file=sys.stderr)
     learned: Placer = learned_module(name).build(checkpoint=str(what), **knobs)
     return learned

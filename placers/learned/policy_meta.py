@@ -32,6 +32,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     versions: dict[str, str] = {}
     file: str = ""  # spec of the placer, "my_policy.py:build", if it is in a user's own file
     file_sha256: str = ""  # of that file, when its training began
+    network_sha256: str = ""  # likewise, of the user's own file that the network is in, if it is in one
 
     @property
     def spec(self) -> str:

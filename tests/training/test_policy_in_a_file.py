@@ -26,6 +26,27 @@ from training.runs.train import train
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEM = Problem(random_graph(6, seed=6), toy_cluster(2))
 SPEC = "mine.py:build"
+NETWORK = '''"""Units and devices are rated by what is known of each pair of them."""
+
+import torch
+from torch import nn
+
+from placers.learned.features import PAIR_FEATURES
+
+
+class PairNetwork(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.rate = nn.Sequential(nn.Linear(len(PAIR_FEATURES), hidden), nn.Tanh(), nn.Linear(hidden, 1))
+
+    def forward(self, batch):
+        """(problems, units, devices)."""
+        return self.rate(batch.pairs).squeeze(-1)
+
+
+def build(*, hidden: int = 16):
+    return PairNetwork(hidden)
+'''
 ANOTHER = """
 import pickle, sys
 placer, problem = pickle.load(sys.stdin.buffer)
@@ -101,3 +122,16 @@ def test_what_is_none_is_refused_in_a_sentence(spec: str, source: str | None, se
 def test_it_learns_in_one_process() -> None:
     with pytest.raises(InputError, match="learns in one process; leave out other workers"):
         train(recipe(), [PROBLEM], out=Path("run"), loggers=(), resources=Resources(workers=2))
+
+
+def test_a_changed_network_does_not_resume_and_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("net.py").write_text(NETWORK)
+    of_file = Recipe(network="net.py:build", ppo=Ppo(updates=1, samples=2, problems_per_update=1))
+    train(of_file, [PROBLEM], out=Path("run"), loggers=())
+    placer_of(Path("run"))
+    assert "has changed" not in capsys.readouterr().err
+    Path("net.py").write_text(NETWORK + "# edited\n")
+    with pytest.raises(InputError, match=r"'net.py:build' has changed since run was started; restore the file"):
+        train(of_file, [PROBLEM], out=Path("run"), resume=True, loggers=())
+    placer_of(Path("run"))
+    assert capsys.readouterr().err.count("placelab: net.py has changed since the policy in run was trained\n") == 1

@@ -3,6 +3,7 @@
     RUN/config.toml           the recipe
     RUN/command.txt           what started the run
     RUN/placer.sha256         of the user's own file that has the placer, if one has
+    RUN/network.sha256        likewise, of the one that has the network
     RUN/metrics.jsonl         a line for each update; what loggers keep is next to it
     RUN/validation.jsonl      how the weights did, where they are chosen by validation
     RUN/trainer.safetensors   policy, Adam's moments, baselines, the best placements, counters, averaged weights
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace
 from safetensors import SafetensorError, safe_open
@@ -45,7 +47,6 @@ from training.runs.model_card import model_card
 from training.runs.selection import Selection
 
 CONFIG, METRICS, VALIDATION, TRAINER = "config.toml", "metrics.jsonl", "validation.jsonl", "trainer.safetensors"
-PLACER = "placer.sha256"
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,9 @@ class RunFolder:
         except (InputError, ValueError):
             return 1
 
-    @property
-    def placer_sha256(self) -> str:
-        """Of the user's own file that had the placer when the run was started; "" if it is in none."""
-        path = self.path / PLACER
+    def file_sha256(self, what: Literal["placer", "network"]) -> str:
+        """Of the user's own file that had it when the run was started; "" if it is in none."""
+        path = self.path / f"{what}.sha256"
         return path.read_text().strip() if path.is_file() else ""
 
     def check_writable(self) -> None:
@@ -140,10 +140,13 @@ class RunFolder:
                 f"{path} was started from another recipe than this one: {said}; give the same recipe and --set "
                 f"({path / CONFIG} has it), or train anew with another `out`"
             )
-        if self.placer_sha256 != file_sha256(recipe.placer):
-            raise InputError(
-                f"{recipe.placer!r} has changed since {path} was started; restore the file, or start another run"
-            )
+        for own, digest in (
+            (recipe.placer, self.file_sha256("placer")), (recipe.network, self.file_sha256("network")),
+        ):  # fmt: skip
+            if digest and digest != file_sha256(own):  # runs from before digests of networks were kept have none
+                raise InputError(
+                    f"{own!r} has changed since {path} was started; restore the file, or start another run"
+                )
         if not has_state and (path / META).exists():
             raise InputError(
                 f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing); train in "
@@ -179,8 +182,9 @@ class RunFolder:
                 (self.path / left).unlink(missing_ok=True)
             shutil.rmtree(self.order_stage.path, ignore_errors=True)
         write_whole(self.path / "command.txt", f"{command}\n")
-        if digits := file_sha256(recipe.placer):
-            write_whole(self.path / PLACER, f"{digits}\n")
+        for what, own in (("placer", recipe.placer), ("network", recipe.network)):
+            if digits := file_sha256(own):
+                write_whole(self.path / f"{what}.sha256", f"{digits}\n")
         write_whole(self.path / CONFIG, recipe.to_toml())
 
     @contextmanager

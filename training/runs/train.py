@@ -152,7 +152,8 @@ def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, folder:
     meta = Meta(
         placer=placing.policy.kind,
         file=recipe.placer if is_own else "",
-        file_sha256=folder.placer_sha256,
+        file_sha256=folder.file_sha256("placer"),
+        network_sha256=folder.file_sha256("network"),
         network=recipe.network,
         seed=placing.seed,
         simulations=sum(stage.simulations for stage in stages),
