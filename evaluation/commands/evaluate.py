@@ -18,6 +18,7 @@ from envs.plans.conditions import Conditions
 from evaluation.commands.arguments import AUTO, tied_into
 from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch, finetuned
 from evaluation.commands.problems import asked_runtime, check_cost_model, problem_of
+from evaluation.commands.unlike_training import as_trained, unlike_training
 from evaluation.comparing.compare import check_settings, compare
 from evaluation.comparing.comparison import Comparison, short_name
 from evaluation.comparing.simulated_plan import SimulatedPlan
@@ -83,7 +84,7 @@ def evaluate(
         *comparison.remarks,
         f"Every placer may simulate {limit} of a problem and answers with the best of them; "
         f"{short_name(greedy.name)} is zero-shot: the policy's most likely placement, without others to choose from.",
-        *([] if suite else _unlike_training(folder, problems)),
+        *([] if suite else unlike_training(folder, problems)),
         "Placers decide per op group; step times are simulated op by op.",
     )
     if kept is not None:
@@ -116,25 +117,6 @@ def _problems(folder: Path, suite: str, options: TimingOptions, *, with_law: boo
         return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
 
 
-def _unlike_training(folder: Path, problems: Sequence[Problem]) -> list[str]:
-    """A sentence, if problems have more op groups than those that the policy was trained on, or are run otherwise."""
-    from training.runs.run_folder import RunFolder  # imported late: with torch, which a refusal does not wait for
-
-    if not RunFolder(folder).is_begun:
-        return []
-    trained = RunFolder(folder).recipe.problems
-    most, ways = max(each.graph.num_units for each in problems), [each.name for each in trained.runtimes]
-    here = list(dict.fromkeys(each.runtime.name for each in problems))
-    said = []
-    if most > max(trained.groups):
-        said.append(f"on at most {max(trained.groups)} op groups, and here there are {most} (`--groups`)")
-    if not {*here} <= {*ways}:
-        said.append(
-            f"with the runtime {', '.join(dict.fromkeys(ways))}, and here it is {', '.join(here)} (`--runtime`)"
-        )
-    return [f"The policy was trained {'; '.join(said)}."] if said else []
-
-
 def finetune(
     run: Path, graph: str, cluster: str, *, optimizer: str, simulations: int, seed: int, loggers: Sequence[str] = (),
     **options: Unpack[TimingOptions],
@@ -146,11 +128,12 @@ def finetune(
     """
     from training.loggers import check_access, forget_runs, opened  # with torch, which a refusal does not wait for
 
-    groups = tied_into(options.get("groups", AUTO))
     cost_model = options.get("cost_model", AUTO)
     if not isinstance(cost_model, str):
         raise InputError("what was fine-tuned on is kept in a file; name the cost model, such as 'roofline'")
     start, greedy = placer_of(run), placer_of(run, samples=1)
+    options = as_trained(run, options)
+    groups = tied_into(options.get("groups", AUTO))
     results: list[FineTuned] = []
     tuner = finetuned(start, on_tuned=results.append)
     check_access(loggers)
@@ -167,7 +150,7 @@ def finetune(
         comparison = compare([tuner, *placers[1:]], [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
-    remarks = (*comparison.remarks, *_unlike_training(run, [problem]))
+    remarks = (*comparison.remarks, *unlike_training(run, [problem]))
     notes = Notes(learned=tuner.name, before=greedy.name, remarks=remarks)
     made = _made(placers, [problem])
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, made=made, records=comparison.records))

@@ -6,6 +6,7 @@ They import what they run when they are called, so that `placelab --help` need n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -118,23 +119,32 @@ def compare(
     """
     from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch
     from evaluation.commands.problems import asked_problems
+    from evaluation.commands.unlike_training import folders_among, unlike_training
     from evaluation.comparing.compare import check_settings
     from evaluation.comparing.compare import compare as run
 
     limit = _limit(budget, options["seconds"])
-    if bool(suite) == bool(graphs):
-        raise InputError("compare needs graphs, or a `suite`, and not both")
-    if suite and clusters:
-        raise InputError("a suite names its clusters; leave out `clusters`")
+    _check_suite(suite, graphs, clusters)
     seeds, workers = range(options["seeds"]), workers_of(options)
     journal, plans = path_or_none(options["journal"]), path_or_none(options["plans"])
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(graphs, clusters, suite=suite, objective=options["objective"], **of_problem(options))
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
-    return run(
-        chosen, asked(divides_batch(chosen)), budget=limit, seeds=seeds, workers=workers,
+    problems = asked(divides_batch(chosen))
+    said = [each for folder in folders_among(placers) for each in unlike_training(folder, problems, str(folder))]
+    found = run(
+        chosen, problems, budget=limit, seeds=seeds, workers=workers,
         robust=options["robust"], journal=journal, plans=plans,
     )  # fmt: skip
+    return replace(found, remarks=(*found.remarks, *said))
+
+
+def _check_suite(suite: str, graphs: Sequence[GraphLike], clusters: Sequence[ClusterLike]) -> None:
+    """Raise InputError unless there is either a suite, which names clusters, or graphs."""
+    if bool(suite) == bool(graphs):
+        raise InputError("compare needs graphs, or a `suite`, and not both")
+    if suite and clusters:
+        raise InputError("a suite names its clusters; leave out `clusters`")
 
 
 def _limit(budget: int | None, seconds: float | None) -> int | Seconds:
@@ -277,11 +287,12 @@ def finetune(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         cluster: a cluster file, or a preset such as `p100:devices=4`.
         simulations: how many placements may be simulated.
-        groups: tie the ops into this many groups, each placed as one; as in training is best.
+        groups: tie the ops into this many groups, each placed as one; without it, as many as the policy's recipe says.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it; the report times the plan by it, too.
         precision: that of training, as `place` takes it.
-        runtime: how plans are run, as `place` takes it.
+        runtime: how plans are run, as `place` takes it; without it, as in the policy's training, or as `place` has it
+            where that had several.
         order: in which order devices run what is ready, as `place` takes it.
         host: what it costs to issue ops, as `place` takes it.
         seed: of everything random.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import placelab
 from envs.costs.costs import timed
 from envs.plans.conditions import Conditions
 from evaluation.commands.evaluate import evaluate, finetune
@@ -24,6 +25,8 @@ from graphs.runtime import IDEAL
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph
 from tests.placers.stand_in import stand_in
+from training.recipe import ProblemSet
+from training.runs.run_folder import RunFolder
 
 MODEL = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
 FASTER = "roofline:efficiency=typical"
@@ -88,6 +91,7 @@ def test_finetuning_and_its_problem_file_are_timed_by_the_cost_model_that_was_na
 
 def test_it_is_said_where_a_problem_is_not_what_the_policy_was_trained_on(run: Path, graph: str) -> None:
     asked: dict[str, Any] = {"cluster": "p100x2", "optimizer": "adam", "simulations": 16, "seed": 0, "groups": 4}
+    asked["cost_model"] = "roofline"
     alike = finetune(run, graph, **asked, runtime="ideal").remarks
     other = finetune(run, graph, **asked, runtime="fifo")
     unlike = "The policy was trained with the runtime ideal, and here it is fifo (`--runtime`)."
@@ -97,6 +101,23 @@ def test_it_is_said_where_a_problem_is_not_what_the_policy_was_trained_on(run: P
     shown = to_text(other)
     assert "Runtime: fifo." in shown
     assert unlike in " ".join(shown.split())
+
+
+def test_finetuning_takes_what_it_is_not_told_from_the_training(tmp_path: Path, graph: str) -> None:
+    run = stand_in(tmp_path / "fifo", ProblemSet(test_groups=5, runtime="fifo"))
+    tuned = finetune(run, graph, cluster="p100x2", optimizer="adam", simulations=16, seed=0)
+    kept = load_problem(run / "best.problem.json")
+    assert (kept.runtime.name, kept.graph.num_units) == (RunFolder(run).recipe.problems.runtimes[0].name, 5)
+    assert not [said for said in tuned.remarks if "the runtime" in said or "op groups" in said]
+
+
+def test_a_comparison_says_in_what_it_differs_from_a_training(run: Path, graph: str) -> None:
+    asked: dict[str, Any] = {"clusters": ["v100x2"], "placers": [str(run), "heft"], "budget": 1, "groups": 4}
+    said = placelab.compare([graph], **asked, runtime="fifo", cost_model=FASTER).remarks
+    (unlike,) = [each for each in said if each.startswith(f"{run} was trained ")]
+    for part in ("with the runtime ideal, and here it is fifo (`--runtime`)", FASTER, "v100"):
+        assert part in unlike
+    assert not any("trained" in each for each in placelab.compare([graph], **asked | {"placers": ["heft"]}).remarks)
 
 
 @pytest.mark.parametrize(("rival", "exact"), [("data_parallel", True), ("heft", False)])
