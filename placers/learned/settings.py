@@ -41,6 +41,8 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     shards: Positive = 1  # parts of the problems, each with random numbers of its own; torchrun's processes share them
     pairs: Annotated[int, msgspec.Meta(ge=0)] = 0  # units times devices of problems that are met in one batch, with
     # all padding; an update then has several; 0: one
+    first_fit: Annotated[int, msgspec.Meta(ge=0)] = 0  # simulations at most that change a sample which does not fit
+    # until it does, and it is paid for what it then takes; 0: it is paid for not fitting
     repairs: Share = 0.0  # of the problems drawn, met with a plan of which some units are placed again
 
     def __post_init__(self) -> None:

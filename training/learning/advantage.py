@@ -9,6 +9,7 @@ from graphs.op_graph import Bools, Floats
 from training.ppo_rewards import PpoReward
 
 NOT_FITTING = -10.0  # GDP, section 4.1: reward of an invalid placement
+OVERFULL = -0.1  # on top, times how full the fullest device was, of a plan that was made to fit (ours)
 DECAY = 0.9  # of a moving average
 LARGEST_LOG_RATIO = 20.0  # beyond it a ratio is no guide, and beyond 88 no number in single precision
 
@@ -16,13 +17,17 @@ LARGEST_LOG_RATIO = 20.0  # beyond it a ratio is no guide, and beyond 88 no numb
 def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float, of_ratios: PpoReward) -> Floats:
     """(plans,) what `of_ratios` pays for seconds in units of a scale of the problem; -10 and below for misfits.
 
+    Plans that fit with peaks above the memory were made to fit: the seconds are after that, and the peaks before.
+
     The scale (the problem's lower bound) makes graphs of 20 ms and of 2 s count alike, and keeps the penalty below
     the reward of any sensible plan. The penalty grows with how full the fullest of the devices, of `memory_bytes`
     (devices,), would be: at a flat -10 a policy whose samples all overflow would have nothing to learn from (ours).
     """
     fullest = (outcomes.peak_bytes / np.maximum(memory_bytes, 1.0)).max(axis=1)
     ratio = outcomes.step_seconds / scale_seconds
-    return np.where(outcomes.fits, of_ratios(ratio), NOT_FITTING * np.maximum(fullest, 1.0))
+    made_to_fit = outcomes.fits & (fullest > 1.0)
+    paid = of_ratios(ratio) + np.where(made_to_fit, OVERFULL * fullest, 0.0)
+    return np.where(outcomes.fits, paid, NOT_FITTING * np.maximum(fullest, 1.0))
 
 
 def standardised(values: Floats) -> Floats:

@@ -240,12 +240,13 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
                 plans = plans_to_repair(chosen, self.settings.repairs, chooser)
             samples, searched = self.settings.samples, 0
             rollouts = PpoRollouts.collect(
-                self.policy, chosen, samples, generator, self.rewards, self.advantages, plans, self.engine
-            )
+                self.policy, chosen, samples, generator, self.rewards, self.advantages, plans, self.engine,
+                self.settings.first_fit,
+            )  # fmt: skip
             if weight and self.imitation.again:
                 searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
             best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
-            report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
+            report = PartReport.of(shard.number, chosen, searched + rollouts.simulations, rollouts)
             action = rollouts.action if best is None else rollouts.action.cat(best.action)
             yield ShardSample(report, rollouts, best, action)
 

@@ -22,6 +22,7 @@ from placers.contract.current_plan import CurrentPlan, PlanReader
 from placers.learned.policy import A, Batch, Policy, View
 from placers.search.starts import SIMULATION
 from training.learning.advantage import MovingAverage, gains_over
+from training.learning.fitted_samples import made_to_fit
 from training.learning.labels.schedule import LabelSchedule
 from training.learning.problem_report import ProblemReport
 
@@ -97,6 +98,7 @@ class PpoRollouts(Generic[Batch, A]):
     advantages: Tensor  # (problems, samples)
     step_seconds: Tensor  # (problems, samples); infinite for what does not fit
     reports: tuple[ProblemReport, ...]  # of each problem
+    simulations: int  # of the samples, and of what makes some of them fit
 
     @classmethod
     def collect(
@@ -109,10 +111,12 @@ class PpoRollouts(Generic[Batch, A]):
         advantages_of: AdvantageFunction[View],
         plans: Sequence[CurrentPlan | None] = (),
         engine: Engine | None = None,
+        first_fit: int = 0,
     ) -> PpoRollouts[Batch, A]:
         """Draw and simulate `samples` placements of each problem.
 
-        `rewards_of` gives their (samples,) rewards, and `advantages_of` makes (samples,) advantages of these.
+        `rewards_of` gives their (samples,) rewards, and `advantages_of` makes (samples,) advantages of these. Samples
+        that do not fit in memory are paid for what `first_fit` simulations, if there are some, make of each.
 
         Of problems with a plan only some units are placed again, and the samples are compared with that plan.
         Simulations are items for an engine, by default threads: the simulator leaves the interpreter's lock to others.
@@ -132,18 +136,22 @@ class PpoRollouts(Generic[Batch, A]):
             Simulations(each, each.made_allowed(drawn), order)
             for each, drawn, order in zip(prepared, action.devices.numpy(), orders, strict=True)
         ]
-        results = in_order(engine or Threads(), Simulations.do, asked)
-        for problem, plan, simulations, outcomes in zip(problems, plans, asked, results, strict=True):
-            problem.prepared.remember(simulations.placements, outcomes, simulations.priorities)
+        engine = engine or Threads()
+        results = in_order(engine, Simulations.do, asked)
+        for simulations, outcomes in zip(asked, results, strict=True):
+            simulations.prepared.remember(simulations.placements, outcomes, simulations.priorities)
+        paid, further = made_to_fit(prepared, [each.placements for each in asked], results, first_fit, engine)
+        for problem, plan, own, outcomes in zip(problems, plans, results, paid, strict=True):
             rewards = rewards_of(problem, outcomes)
             advantages.append(
                 advantages_of(problem, outcomes, rewards) if plan is None else gains_over(plan.step_seconds, outcomes)
             )
-            reports.append(problem.report(outcomes, rewards))
+            reports.append(problem.report(own, rewards))
         return PpoRollouts(
             batch,
             action,
             torch.from_numpy(np.stack(advantages)).float(),
             torch.from_numpy(np.stack([np.where(each.fits, each.step_seconds, np.inf) for each in results])),
             tuple(reports),
+            sum(len(each.placements) for each in asked) + further,
         )
