@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast, get_args
 
-from evaluation.commands.listing import KINDS, Kind
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 
@@ -294,12 +293,6 @@ def _folders(name: str, value: Any) -> list[Path]:
     return [_path(name, each) for each in (value if isinstance(value, list | tuple) else [value])]
 
 
-def _kind(name: str, value: Any) -> str:
-    if value not in ("all", *KINDS):
-        raise InputError(by_name.unknown("kind of thing", str(value), ("all", *KINDS)))
-    return _text(name, value)
-
-
 def _graph(name: str, value: Any) -> Any:
     if _is_module(value):
         from graphs.files.graph_source import is_traced  # with all that captures, which --help does not wait for
@@ -377,7 +370,6 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "Groups": (int | Literal["auto", "modules", "none"] | None, _groups),
     "Changes": (list[str], _changes),
     "Folders": (list[Path], _folders),
-    "Kind": (Kind, _kind),
     "CacheAction": (CacheAction, _one_of(CacheAction)),
     "PlanChoice": (PlanChoice, _one_of(PlanChoice)),
     "ExportFormat": (ExportFormat, _one_of(ExportFormat)),
@@ -387,7 +379,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "str": (str, _text),
 }
 _TEXTS = (*(name for name in ARGUMENTS if name.endswith("Like")), "Groups", "Changes", "Folders")
-_CHOICES = ("Kind", "CacheAction", "PlanChoice", "ExportFormat")
+_CHOICES = ("CacheAction", "PlanChoice", "ExportFormat")
 # Annotation -> the type that help() shows in its place; "Model" is of `parallelize`.
 SHOWN: dict[str, str] = {name: globals()[name] for name in _TEXTS} | {"Model": "Module"}
 SHOWN |= {name: f"Literal{list(get_args(globals()[name]))}" for name in _CHOICES}

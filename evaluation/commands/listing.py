@@ -7,9 +7,10 @@ import re
 import shutil
 import tomllib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
@@ -20,13 +21,13 @@ from evaluation.records.printed import Printed
 from graphs.files.suites import SUITES, suite_specs
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.foundation.knobs import knobs_of, written
 from graphs.foundation.plugins import plugins
 
-Kind = Literal[
-    "all", "families", "suites", "clusters", "devices", "links", "operators", "placers", "networks", "cost_models",
+KINDS = (
+    "families", "suites", "clusters", "devices", "links", "operators", "placers", "networks", "cost_models",
     "objectives", "orders", "pass_orders", "rewards", "ppo_rewards", "recipes",
-]  # fmt: skip
-KINDS = [kind for kind in get_args(Kind) if kind != "all"]
+)  # fmt: skip
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 CATALOGUE = Path(__file__).resolve().parents[2] / "graphs" / "devices" / "catalogue.toml"
@@ -61,6 +62,20 @@ class Listing(Printed):
         """List some of KINDS."""
         return cls({kind: _entries(kind) for kind in kinds})
 
+    @classmethod
+    def of_name(cls, name: str) -> Listing:
+        """What has a name, of each kind that has one of it, with its knobs. Raises InputError if there is none."""
+        found = {kind: folder for kind, folder in FOLDERS.items() if kind in KINDS and by_name.exists(folder, name)}
+        if not found:
+            every = [each for kind in KINDS if kind in FOLDERS for each in by_name.names(FOLDERS[kind])]
+            raise InputError(
+                by_name.unknown("kind of thing", name, ["all", *KINDS, *get_close_matches(name, every, n=1)])
+            )
+        return cls({
+            kind: [entry | {"knobs": _knobs(folder, name)} for entry in _entries(kind) if entry["name"] == name]
+            for kind, folder in found.items()
+        })  # fmt: skip
+
     def to_json(self) -> object:
         """The entries of the only kind, or those of every kind by its name."""
         return next(iter(self.entries.values())) if len(self.entries) == 1 else self.entries
@@ -93,6 +108,13 @@ def _entries(kind: str) -> list[dict[str, object]]:
             entry["note"] = f"one of this name of the package {package} is not used: the built-in wins"
         entries.append(entry)
     return entries
+
+
+def _knobs(folder: str, name: str) -> dict[str, str]:
+    """The knobs of what has a name, as specs write their defaults; "" of one that must be given."""
+    builder = getattr(by_name.module(folder, name), "build", None)
+    knobs = knobs_of(builder).items() if callable(builder) else ()
+    return {knob: "" if given.default is given.empty else written(given.default) for knob, given in knobs}
 
 
 def _first_sentence(recipe: str) -> str:
@@ -142,6 +164,9 @@ def _table(kind: str, entries: list[dict[str, object]]) -> Table:
         cell = Text(str(entry["about"]))
         if isinstance(configurations := entry.get("configurations"), list) and configurations:
             cell.append(f" {entry['name']}:{configurations[0]}", style="dim")
+        if isinstance(knobs := entry.get("knobs"), dict):
+            listed = ", ".join(f"{knob}={value}" for knob, value in knobs.items())
+            cell.append(f"\nknobs: {listed}" if listed else "\nno knobs")
         if "package" in entry:
             cell.append(f" [package {entry['package']}]", style="dim")
         if "note" in entry:

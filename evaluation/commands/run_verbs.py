@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TimingOptions,
         TrainOptions,
     )
-    from evaluation.commands.listing import Kind, Listing
+    from evaluation.commands.listing import Listing
     from evaluation.comparing.comparison import Comparison
     from evaluation.tables.cache_usage import CacheUsage
     from placers.contract.placer import Placer
@@ -45,16 +45,19 @@ BUDGET = 16  # simulations of each placer on each problem, where nothing else is
 
 
 @checked
-def list_names(what: Kind = "all") -> Listing:
+def list_names(what: str = "all") -> Listing:
     """List what exists by name: model families, clusters, placers, networks, cost models, training recipes.
 
     Args:
-        what: the kind of thing to list.
+        what: the kind of thing to list, such as `families`, or `all`; or a name, such as `rnnlm`, with its knobs as
+            they are by default.
 
     """
     from evaluation.commands.listing import KINDS, Listing
 
-    return Listing.of(list(KINDS) if what == "all" else [what])
+    if what in KINDS:
+        return Listing.of([what])
+    return Listing.of(list(KINDS)) if what == "all" else Listing.of_name(what)
 
 
 @checked

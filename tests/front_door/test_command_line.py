@@ -101,6 +101,17 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "annealing" in call(capsys, "list")[1]
 
 
+def test_a_name_is_listed_with_its_knobs(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "list", "rnnlm", "--json")
+    (found,) = json.loads(out)
+    assert found["name"] == "rnnlm"
+    assert found["knobs"] == {"layers": "2", "steps": "20", "hidden": "1024", "batch": "64", "vocabulary": "10000"}
+    assert "order=gpipe" in call(capsys, "list", "gpipe")[1], "of a placer that has the name of an order of passes, too"
+    code, _, said = call(capsys, "list", "rnnml")
+    assert code == 2
+    assert "unknown kind of thing 'rnnml'; did you mean 'rnnlm'?" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
