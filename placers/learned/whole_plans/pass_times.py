@@ -1,4 +1,4 @@
-"""PassTimes: when each pass of a pipeline runs, by a recurrence over the passes of all ranks, for any order of passes.
+"""Times of passes: when each pass of a pipeline runs, by a recurrence over the passes of all ranks, in any order.
 
     rank 0    F0 F1 F2 F3       B0    B1 ...      a pass begins when its rank has ended the pass before, and when what
     rank 1       F0 F1 B0 F2 B1 F3 ...            it reads has arrived; a link sends one output after another
