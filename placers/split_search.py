@@ -41,6 +41,7 @@ ORDERS = (PROGRAM, None)  # in that of the program sums of gradients begin early
 BUCKETS = (BUCKET_BYTES / 4, BUCKET_BYTES * 4)
 TIGHTER = 4  # times that the limit is lowered for cuts that need more memory in the simulator than by price
 MARGIN = 0.97  # of the limit that they then seem to need
+FAR = 1.5  # times the best plan's seconds: cuts that take more are simulated in one order; ours
 STARTS = 2  # cuts that are improved, the best first; ours
 MOST_OPERATIONS = 1e7  # for all axes at once, which prices need not be exact for
 
@@ -196,7 +197,8 @@ class _Search:
             if not found.fits:
                 break
             way = replace(way, limit=limit, start=Kept(found))
-        for order in ORDERS:
+        is_far = entry is not None and entry.merit > self._contest.near(FAR)
+        for order in ORDERS[: 1 if is_far else None]:
             yield replace(way, order=order)
 
     def _offer(self, way: _Way) -> Contestant | None:

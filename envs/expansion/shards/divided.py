@@ -30,10 +30,12 @@ def connect_shards(draft: Draft, partition: Partition, stored: StoredWeights) ->
     reads = recomputed(draft, Reads.of(layout))
     is_order = reads.control | (draft.column("role")[reads.reader] == Role.ARRIVE)
     _order(exchange, reads[is_order])
-    rows = (column.tolist() for column in (reads.read, reads.reader, reads.producer, reads.consumer))
+    is_sum = layout.is_weight_gradient[reads.producer] & layout.is_weight_gradient[reads.consumer]
+    columns = reads.read, reads.reader, reads.producer, reads.consumer, is_order, is_sum
+    rows = (column.tolist() for column in columns)
     tensors: defaultdict[Tensor, list[Reader]] = defaultdict(list)
-    for first, reader, producer, consumer, orders in zip(*rows, is_order.tolist(), strict=True):
-        if not orders and not _passes_on(exchange, first, reader, producer, consumer):
+    for first, reader, producer, consumer, orders, adds in zip(*rows, strict=True):
+        if not orders and not (adds and _passes_on(exchange, first, reader, producer, consumer)):
             for result, number in needs(partition, producer, consumer):
                 if not _is_local(exchange, first, reader, producer, consumer, result, number):
                     boxes = _boxes(partition.shards[producer], result, partition.shards[consumer], number)
@@ -56,14 +58,12 @@ def connect_shards(draft: Draft, partition: Partition, stored: StoredWeights) ->
 
 
 def _passes_on(exchange: Exchange, first: int, reader: int, producer: int, consumer: int) -> bool:
-    """Whether a gradient of a weight is added to by another op that divides it alike; then each shard reads its own.
+    """Whether another op that adds to a gradient of a weight divides it alike; then each shard reads its own.
 
     So partial sums over steps of time, or layers that share a weight, are added up over shards once, at the end.
     """
     layout, partition, moves = exchange.layout, exchange.partition, exchange.moves
     described, shards = partition.described[consumer], partition.shards[consumer]
-    if not layout.is_weight_gradient[[producer, consumer]].all():
-        return False
     if described is None or partition.described[producer] is None:
         return False
     if layout.plan.devices[producer] != layout.plan.devices[consumer]:
