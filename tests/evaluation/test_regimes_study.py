@@ -53,6 +53,14 @@ def test_the_best_rival_is_one_for_a_row_and_a_policy_that_takes_longer_does_not
     assert found.seconds == pytest.approx(2.0)
 
 
+def test_what_is_said_first_is_where_no_form_of_the_policy_is_as_fast_the_largest_loss_first() -> None:
+    ahead, little, much = (
+        at_limit({"heft": (2.0, 2.0), GREEDY: (seconds, seconds)}, {GREEDY: 1.0}) for seconds in (1.9, 2.1, 2.5)
+    )
+    rows = [findings.RowFindings(little.row, some, little.frame) for some in ([ahead, little], [much])]
+    assert findings.behind(rows) == [much, little]
+
+
 def test_seconds_are_the_least_that_annealing_takes() -> None:
     given = [
         record(ONE, "annealing", 1.0, budget=100, seed=seed, search_seconds=took)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evaluation.studies.comparisons import check_policies
 from evaluation.studies.regimes.equal_seconds import FEW, ComparedPlacers, do_row
-from evaluation.studies.regimes.findings import BEST_CHEAP, FORMS, LONGER, found_of
+from evaluation.studies.regimes.findings import BEST_CHEAP, FORMS, LONGER, behind, found_of
 from evaluation.studies.regimes.rows import GROUPS, KINDS, ROWS, row_problems
 from evaluation.studies.simulated import Simulated
 from evaluation.studies.study import names_in, report, run
@@ -66,8 +66,8 @@ class Regimes(Simulated):
         policies = " ".join(f"--policy {spec}" for spec in self.policy)
         return self.written(
             folder, every, command=f"{self.command(rows=','.join(found), problems=self.problems)} {policies}",
-            found=found, limits=limits, forms=FORMS, best_cheap=BEST_CHEAP, longer=LONGER, few=FEW, groups=GROUPS,
-            kinds=KINDS, policies=len(self.policy),
+            found=found, behind=behind(found.values()), limits=limits, forms=FORMS, best_cheap=BEST_CHEAP,
+            longer=LONGER, few=FEW, groups=GROUPS, kinds=KINDS, policies=len(self.policy),
         )  # fmt: skip
 
 

@@ -105,6 +105,12 @@ class RowFindings:
         return self.unlimited.against(who, BEST_KNOWN, stratum=family_of).ratio
 
 
+def behind(found: Iterable[RowFindings]) -> list[AtLimit]:
+    """Where no form of the policy that keeps to the seconds is as fast as the best rival: the largest loss first."""
+    losses = [at for each in found for at in each.limits if at.answer.gain < 0]
+    return sorted(losses, key=lambda at: at.answer.gain)
+
+
 def found_of(name: str, field: ComparedPlacers, out: Path, suffix: str) -> tuple[RowFindings | None, list[Record]]:
     """What is done of a row, if anything is, and its records. Raises InputError for a damaged journal."""
     row = ROWS[name]
