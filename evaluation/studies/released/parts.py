@@ -7,7 +7,7 @@ what the best known plan is: what is in them is not done again.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -103,9 +103,17 @@ def records_of(part: str, out: Path, suffix: str = "", runtime: str = IDEAL.name
 
 
 def part_of(found: Iterable[Record]) -> Frame:
-    """The frame of records by what their placers are called here, BEST_CHEAP and BEST_KNOWN."""
-    named = ((_called(record), record) for record in found)
-    return Frame.of(named, best_of={BEST_CHEAP: list(CHEAP), BEST_KNOWN: list(ALL)})
+    """The frame of records by what their placers are called here, BEST_CHEAP and BEST_KNOWN.
+
+    Of a problem that was not searched for long yet no best plan is known.
+    """
+    named = [(_called(record), record) for record in found]
+    searched = {record.problem for called, record in named if called == LONGER[SEARCH]}
+    known = [(f"{called}, known", record) for called, record in named if record.problem in searched]
+    best_of: dict[Hashable, list[Hashable]] = {
+        BEST_CHEAP: list(CHEAP), BEST_KNOWN: [f"{each}, known" for each in ALL],
+    }  # fmt: skip
+    return Frame.of([*named, *known], best_of=best_of)
 
 
 def _called(record: Record) -> str:
