@@ -1,6 +1,7 @@
 """Runnable: what of a captured model no plan can run, whatever its kind."""
 
 from graphs.capture.examples import Example
+from graphs.capture.known_values import FIRST_STEP
 from graphs.capture.program import TracedProgram
 from graphs.capture.tracing import hooked_weights
 from graphs.foundation.errors import InputError
@@ -17,6 +18,11 @@ def check_runnable(example: Example, program: TracedProgram) -> None:
         raise InputError(
             f"{example.name}: sizes or control flow depend on data, and its ops are those of {program.by_values} "
             "alone, so that they cannot be run on other batches; placelab.parallelize runs the model's own code"
+        )
+    if (state := next((each for each in program.answers if each.data == FIRST_STEP), None)) is not None:
+        raise InputError(
+            f"{example.name}: sizes or control flow depend on data that the model changes{state.at}, and its ops are "
+            f"those of {FIRST_STEP} alone; placelab.parallelize runs the model's own code"
         )
     if hooked := hooked_weights(example.module):
         raise InputError(

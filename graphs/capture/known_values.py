@@ -6,8 +6,8 @@ already, are computed then, on the values that the tensors have which they start
 none: random data stand in for them (`graphs.capture.random_data`). What depends on a parameter is not answered.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,75 +18,127 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from graphs.capture.random_data import drawn
-from graphs.capture.traced_nodes import tensors_of
+from graphs.capture.traced_nodes import base_of, tensors_of
 
-MOST_ELEMENTS = 2**24  # that are computed for one answer
+MOST_ELEMENTS = 2**24  # that are computed for one answer, or kept for the next ones
+FIRST_STEP = "the first step"
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the module's code was told of a tensor that its inputs decide."""
+    """What the module's code was told of a tensor that its inputs decide, or what the module changes itself."""
 
     asked: Node  # whose value it is
     value: Tensor
-    data: str  # whose values of the inputs they are: "the example", "random data"
-    line: str  # that asks
+    data: str  # whose values decided it: "the example", "random data" of inputs, "the first step" of what changes
+    at: str  # where it was asked, " at model.py:12", or "" if that is not known
 
 
 class KnownValues:
-    """Values of the nodes of a graph that is being written."""
+    """Values of the nodes of a graph that is being written, and what was told of them."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         """`inputs` are the tensors that the module is called with."""
         self._inputs = {id(tensor) for tensor in inputs}
         self._given: dict[Node, Tensor] = {}  # the tensor that a placeholder stands for
+        self._written = set[Node]()  # placeholders whose tensors are written in place
+        self._values: dict[Node, Any] = {}  # of what was computed so far
+        self._elements = 0  # of these
+        self._data: dict[Node, str] = {}  # whose values of inputs decide a node, "" if none do
+        self._answers = list[Answer]()
 
     def note(self, placeholder: Node, tensor: Tensor) -> None:
         """Note what a placeholder of the graph stands for."""
         self._given[placeholder] = tensor
 
-    def of(self, node: Node) -> tuple[Tensor, str] | None:
-        """The value of a node, and whose values of inputs decide it: "" if none do; None if it is not known."""
-        inputs = {each for each in starts(node) if id(self._given[each]) in self._inputs}
-        started = {each: self._value(each, is_input=each in inputs) for each in starts(node)}
-        value = computed(node, {each: tensor for each, tensor in started.items() if tensor is not None})
-        if value is None or not inputs:
-            return None if value is None else (value, "")
-        return value, "random data" if any(self._given[each].is_meta for each in inputs) else "the example"
+    def note_written(self, node: Node) -> None:
+        """Note that the tensor whose value a node has been is written in place."""
+        self._written.add(base_of(node))
 
-    def _value(self, placeholder: Node, *, is_input: bool) -> Tensor | None:
+    def answer(self, node: Node, at: str) -> Tensor | None:
+        """The value of a node, which is asked for somewhere; None if it is not known."""
+        new = _behind([node], self._values)
+        if self._elements + (more := _elements(new)) > MOST_ELEMENTS:
+            self._values.clear()
+            self._elements, new = 0, _behind([node])
+            if (more := _elements(new)) > MOST_ELEMENTS:
+                return None
+        self._elements += more
+        for each in new:
+            if each.op == "placeholder" and (tensor := self._value(each)) is not None:
+                self._values[each] = tensor
+            self._data[each] = self._decided_by(each)
+        value = computed(node, self._values)
+        if value is None:
+            return None
+        self._answers.append(Answer(node, value, self._data[node], at))
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return value.clone()  # which the code may change, as an array of NumPy
+
+    def told(self, changed: Collection[Tensor]) -> list[Answer]:
+        """The answers that another batch may change, or a later step; `changed` are buffers that the module changes."""
+        ids = {id(tensor) for tensor in changed}
+        states = {
+            node
+            for node, tensor in self._given.items()
+            if (node in self._written or id(tensor) in ids) and id(tensor) not in self._inputs
+        }
+        of_states = {each for each in self._answers if states and not states.isdisjoint(starts([each.asked]))}
+        answers = (replace(each, data=FIRST_STEP) if each in of_states else each for each in self._answers)
+        return [each for each in answers if each.data]
+
+    def _value(self, placeholder: Node) -> Tensor | None:
         tensor = self._given[placeholder]
-        if isinstance(tensor, nn.Parameter) or tensor.numel() > MOST_ELEMENTS or (tensor.is_meta and not is_input):
+        if isinstance(tensor, nn.Parameter) or (tensor.is_meta and id(tensor) not in self._inputs):
             return None
         with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.random.fork_rng(devices=()):
-            torch.manual_seed(0)
-            return drawn(tensor.detach(), "cpu")
+            if tensor.is_meta:  # on the CPU alone: other devices draw as if nothing was asked
+                torch.default_generator.manual_seed(list(self._given).index(placeholder))
+            return _on_cpu(drawn(tensor, "cpu"))
+
+    def _decided_by(self, node: Node) -> str:
+        if node.op == "placeholder":
+            tensor = self._given[node]
+            is_input = id(tensor) in self._inputs
+            return "" if not is_input else "random data" if tensor.is_meta else "the example"
+        return max((self._data[each] for each in node.all_input_nodes), key=_DATA.index, default="")
 
 
-def starts(node: Node) -> list[Node]:
-    """The placeholders that the value of a node is computed from."""
-    return [each for each in _behind(node) if each.op == "placeholder"]
+_DATA = ("", "the example", "random data")  # each more than those before it
 
 
-def computed(node: Node, given: Mapping[Node, Tensor]) -> Tensor | None:
-    """The value of a node, of those of its placeholders; None if one is missing, or it is too much to be computed."""
-    nodes = _behind(node)
-    is_known = all(each in given if each.op == "placeholder" else _is_certain(each) for each in nodes)
-    if not is_known or sum(tensor.numel() for each in nodes for tensor in tensors_of(each)) > MOST_ELEMENTS:
+def starts(nodes: Iterable[Node]) -> list[Node]:
+    """The placeholders that the values of nodes are computed from."""
+    return [each for each in _behind(nodes) if each.op == "placeholder"]
+
+
+def values_of(given: Mapping[Node, Tensor]) -> dict[Node, Any]:
+    """Values of placeholders, which others are computed from (`computed`)."""
+    return {node: _on_cpu(tensor) for node, tensor in given.items()}
+
+
+def computed(node: Node, values: dict[Node, Any]) -> Tensor | None:
+    """The value of a node, of those that are known already, `values`, which get all that is computed for it.
+
+    None if a placeholder is not known, or an operation gives something else each time, or none on the CPU.
+    """
+    nodes = _behind([node], values)
+    if any(each.op == "placeholder" or not _is_certain(each) for each in nodes):
         return None
-    values: dict[Node, Any] = {}
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         for each in nodes:
-            if each.op == "placeholder":
-                values[each] = given[each].cpu()
-                continue
             args, kwargs = tree_map(partial(_argument, values), (tuple(each.args), dict(each.kwargs)))
             try:
                 values[each] = each.target(*args, **kwargs)  # type: ignore[operator]  # an operation
-            except (RuntimeError, NotImplementedError):  # none of the CPU's
+            except (RuntimeError, NotImplementedError, IndexError):
                 return None
     value: Tensor = values[node]
     return value
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return tensor.detach().cpu()
 
 
 def _argument(values: Mapping[Node, Any], argument: Any) -> Any:
@@ -100,11 +152,16 @@ def _is_certain(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
 
 
-def _behind(node: Node) -> list[Node]:
-    """A node and all that it is computed from, each after those that it reads."""
-    found, stack = {node}, [node]
+def _elements(nodes: Iterable[Node]) -> int:
+    return sum(tensor.numel() for each in nodes for tensor in tensors_of(each))
+
+
+def _behind(nodes: Iterable[Node], known: Container[Node] = ()) -> list[Node]:
+    """Nodes and all that they are computed from, each after those that it reads; nothing that is known already."""
+    stack = [node for node in nodes if node not in known]
+    found = set(stack)
     while stack:
-        new = set(stack.pop().all_input_nodes) - found
+        new = {each for each in stack.pop().all_input_nodes if each not in known} - found
         found |= new
         stack.extend(new)
     return sorted(found)

@@ -49,4 +49,4 @@ class TracedProgram:
     by_values: str = ""
     """Whose values the program is right for, where sizes or control flow depend on these: "the example", "random data";
     empty where it is right for all."""
-    answers: Sequence[Answer] = ()  # what the module's code asked of the values of its inputs, and was told
+    answers: Sequence[Answer] = ()  # what the module's code asked of values that may change, and was told

@@ -37,14 +37,14 @@ from graphs.capture.function_calls import ModulePath
 from graphs.capture.functional_twins import is_view, split_results, twin_of
 from graphs.capture.gradient_flow import detaches
 from graphs.capture.gradient_rules import trained
-from graphs.capture.known_values import Answer, KnownValues
+from graphs.capture.known_values import KnownValues
 from graphs.capture.lifetimes import Lifetimes, freed_at_once
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes, of_attention
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
-from graphs.capture.recorded_calls import PLAIN_TENSORS, RecordedCalls, Unrecorded, current_line
+from graphs.capture.recorded_calls import PLAIN_TENSORS, RecordedCalls, Unrecorded, at_line, current_line
 from graphs.capture.recorded_gradients import RecordedGradients
 from graphs.capture.recorded_tensors import changed_by, given_tensors, inputs_among
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
@@ -114,14 +114,14 @@ def record(
         returned=returned,
         states=recorder.read(states) + recorder.asked,
         by_values=stand_ins.data,
-        answers=recorder.answers,
+        answers=recorder.known.told([before[name] for name in changed]),
     )
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operation on tensors into `graph`, an `fx.Graph`."""
 
-    def __init__(self, stand_ins: StandIns, path: Callable[[], str], calls: RecordedCalls, values: KnownValues) -> None:
+    def __init__(self, stand_ins: StandIns, path: Callable[[], str], calls: RecordedCalls, known: KnownValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
         self._stand_ins, self._path, self._function_calls = stand_ins, path, calls
@@ -131,7 +131,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
         self.gradients = RecordedGradients(self.requires, self._read, stand_ins.mode)
         self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
-        self.answers, self._values = list[Answer](), values
+        self.known = known
         self._lifted = set[Node]()  # tensors that the code makes of numbers, which no device has to be asked for
         self._shapes, self.autocast = OutputShapes(), Autocast(stand_ins.home)
         self._whole: dict[int, Node] = {}  # memory -> the node of all that lies in it
@@ -203,7 +203,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 ([out], changed[0]) if isinstance(out, Tensor) else split_results(out, len(func._schema.returns))
             )
         for tensor, result in zip(changed, results, strict=True):
-            self._read(tensor)  # a buffer that nothing has read so far may be written
+            self.known.note_written(self._read(tensor))  # which may be a buffer that nothing has read so far
             if result.dtype != tensor.dtype:  # what is written takes the type of what it is written to
                 with self:
                     result = aten._to_copy.default(result, dtype=tensor.dtype)
@@ -291,18 +291,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensor.requires_grad:
                 self.gradients.requires_grad.add(node)
             self.placeholders[id(tensor)] = node
-            self._values.note(node, self._stand_ins.original(tensor))
+            self.known.note(node, self._stand_ins.original(tensor))
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
 
     def ask(self, tensor: Tensor) -> Tensor:
         """Note that the module's code reads the value of a tensor; returns what has that value, if it is known."""
-        node, data, value = self._read(tensor), self._stand_ins.data, self._stand_in(tensor)
-        if not data:
-            if (known := self._values.of(node)) is None:
+        node, value = self._read(tensor), self._stand_in(tensor)
+        if not self._stand_ins.data:
+            if (known := self.known.answer(node, at_line())) is None:
                 return value
-            value, data = known
-            self.answers += [Answer(node, value, data, current_line())] if data else []
+            value = known
         if node.op == "call_function" and base_of(node) not in self._lifted:  # which no operation need read
             asking = self._added(aten._local_scalar_dense.default, node)
             self._write(asking, torch.empty((), dtype=tensor.dtype), None)

@@ -62,8 +62,8 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
             *said,
             f"a hook on gradients{hooked[0]} is not captured: what it computes and changes is no part of the step",
         ]
-    for answer in program.answers[:1]:
-        said = [*said, f"sizes or control flow depend on data at {answer.line}: those of {answer.data} are taken"]
+    for data, at in {answer.data: answer.at for answer in reversed(program.answers)}.items():  # the first of each
+        said = [*said, f"sizes or control flow depend on data{at}: those of {data} are taken"]
     for each in said:
         _log.warning("%s: %s", name, each)
     return program

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx import Node
 
-from envs.running.batches_as_planned import batches_as_planned
+from envs.running.batches_as_planned import batches_as_planned, check_batch
 from envs.running.captured_program import CapturedProgram
 from graphs.capture import by_values, known_values
 from graphs.capture.examples import Example
 from graphs.capture.tracing import trace
 from graphs.foundation.errors import InputError
-
-WIDTH = 4
-
-
-class Masked(nn.Module):
-    """As libraries do it: attention is causal by itself unless a mask leaves something out."""
-
-    positions: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-        self.register_buffer("positions", torch.arange(3))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        y: Tensor = self.linear(x)
-        if (self.positions.diff() != 1).any():
-            return y.sin()
-        return y if mask.all() else y * mask[:, None]
+from tests.graphs.masked import WIDTH, Masked
 
 
 def example(mask: Tensor) -> Example:
@@ -55,7 +40,7 @@ def test_the_branch_of_the_example_is_captured(kept: bool) -> None:
     assert [(answer.value.item(), answer.data) for answer in program.answers] == [(kept, "the example")]
 
 
-def test_a_batch_with_another_answer_is_refused(tmp_path: Any) -> None:
+def test_a_batch_with_another_answer_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data.py"
     data.write_text(
         "import torch\nx = torch.ones(2, 4)\n"
@@ -63,8 +48,103 @@ def test_a_batch_with_another_answer_is_refused(tmp_path: Any) -> None:
     )
     given = batches_as_planned(CapturedProgram.of(example(torch.tensor([True, True]))), f"{data}:batches")
     assert next(given)[1].all()
-    with pytest.raises(InputError, match=r"depends on data at .*test_known_values.py:\d+, and a batch differs there"):
+    with pytest.raises(InputError, match=r"depends on data at .*masked.py:\d+, and a batch differs there"):
         next(given)
+
+
+class Counts(nn.Module):
+    """Does something else in later steps: by a buffer, written or replaced, or another tensor that it keeps."""
+
+    steps: Tensor
+
+    def __init__(self, count: Callable[[Counts], object]) -> None:
+        super().__init__()
+        self.linear, self.count = nn.Linear(WIDTH, WIDTH), count
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.seen = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_first = self.steps < 1 and self.seen < 1
+        self.count(self)
+        y: Tensor = self.linear(x)
+        return y if is_first else y.sin()
+
+
+def _replaced(module: Counts) -> None:
+    module.steps = module.steps + 1
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Counts(lambda module: module.steps.add_(1)),
+        Counts(_replaced),
+        Counts(lambda module: module.seen.add_(1)),
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, momentum=None)),  # 1 / steps
+    ],
+    ids=["written", "replaced", "no buffer", "batch norm"],
+)
+def test_what_the_module_changes_itself_is_that_of_the_first_step(
+    module: nn.Module, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = Example(module, (torch.ones(2, WIDTH),), {}, "test", 2)
+    answers = trace(given.module, given.args, {}, name="test").answers
+    assert {answer.data for answer in answers} == {"the first step"}
+    assert caplog.text.count("those of the first step are taken") == 1
+    with pytest.raises(InputError, match=r"data that the model changes.*, and its ops are those of the first"):
+        CapturedProgram.of(given)
+    unchanging = trace(Counts(lambda _: None), given.args, {}, name="test")
+    assert not unchanging.answers
+
+
+class Settles(nn.Linear):
+    """Asks again and again of what it has computed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        while x.sum() > 1:
+            x = x / 2
+        return super().forward(x)
+
+
+def test_what_is_behind_several_questions_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[object]()
+
+    def noted(values: Mapping[Node, Any], argument: Any, own: Callable[..., Any] = known_values._argument) -> Any:
+        ran.append(argument)
+        return own(values, argument)
+
+    monkeypatch.setattr(known_values, "_argument", noted)
+    x = torch.full((1, WIDTH), 2.0**18)
+    program = CapturedProgram.of(Example(Settles(WIDTH, WIDTH), (x,), {}, "test", 1))
+    questions = 20 + 1
+    assert len(program.builder.program.answers) == questions
+    most = 7 * questions  # arguments of a division, a sum and a comparison
+    assert len(ran) <= most
+    ran.clear()
+    check_batch(program, {0: x})
+    assert 0 < len(ran) <= most
+
+
+class Compares(nn.Module):
+    """Asks whether inputs are equal, and writes to an array of one that it is given on the CPU."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if x.device.type == "cpu":
+            x.numpy()[:] = 0
+        return x if (x == y).all() else x + y
+
+
+def test_questions_draw_no_random_numbers_and_change_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are the generators of accelerators seeded, as `torch.manual_seed` does."""
+    monkeypatch.setattr(torch, "manual_seed", None)
+    x, before = torch.ones(WIDTH), torch.get_rng_state()
+    same = trace(Compares(), (x, x.clone()), {}, name="test").answers
+    assert [bool(answer.value.all()) for answer in same] == [True, True]
+    assert x.all()
+    x, y = (torch.empty(WIDTH, device="meta") for _ in range(2))
+    [drawn] = trace(Compares(), (x, y), {}, name="test").answers
+    assert (bool(drawn.value), drawn.data) == (False, "random data")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_what_is_too_large_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
