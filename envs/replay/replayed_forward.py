@@ -5,8 +5,8 @@ other half of the step: it turns the gradients of outputs, which the user's loss
 loss, optimizer, clipping, accumulation and hooks on weights are the user's.
 
 What is replayed was captured once. What the model's code would do otherwise now is refused: for inputs of other sizes,
-in another mode, with hooks on its modules or on what autograd saves, under autocast. In `eval()` and `torch.no_grad()`
-its own code runs.
+for those with other answers to what it asks of their values, in another mode, with hooks on its modules or on what
+autograd saves, under autocast. In `eval()` and `torch.no_grad()` its own code runs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from envs.placed_models.copies import Copier
 from envs.replay.replayed_pass import ReplayedPass
 from envs.replay.replayed_step import ReplayedStep
+from envs.running.batches_as_planned import check_batch
 from envs.running.captured_program import CapturedProgram
 from envs.simulation.simulator import LaidOut
 from graphs.capture.examples import Example
@@ -106,6 +107,7 @@ class ReplayedForward:
         """What the model returns. Raises InputError where its code would not do what was captured."""
         inputs = self._inputs(args, kwargs)
         self._check_surroundings()
+        check_batch(self._program, inputs)
         weights, buffers = ({name: held[key] for name, held, key in each} for each in self._held)
         self._check_weights(weights)
         trained = [weights[name] for name in self._step.trained]

@@ -22,9 +22,10 @@ from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, PassKind
 from envs.pipelines.grain.expand_stages import expand_stages
 from envs.plans.plan import Plan
+from envs.running.batches_as_planned import check_batch
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import Mark, mark
-from envs.running.divided_batch import parts_of_replica, program_of_part
+from envs.running.divided_batch import divided, parts_of_replica, program_of_part
 from envs.running.pipelined.divided_updates import DividedUpdates
 from envs.running.pipelined.pass_records import PassRecords
 from envs.running.pipelined.schedule_rows import ScheduleRows
@@ -78,7 +79,7 @@ class PipelinedStep:
         expansion = expand_stages(problem, plan)
         self.laid = LaidOut(expansion.problem, expansion.placement, expansion.order, expansion)
         self._replicas, self._micro_batches = len(rows.devices[0]), plan.schedule.micro_batches
-        self._samples = program.example.samples
+        self._samples, self._small = program.example.samples, small
         self._place = _place(rows, process.rank)
         hosted = () if self._place is None else rows.ranks[self._place[0]]
         pipelines = [tuple(replicas[replica] for replicas in rows.devices) for replica in range(self._replicas)]
@@ -124,6 +125,9 @@ class PipelinedStep:
         if self._place is None:
             return 0.0
         rank, replica = self._place
+        if self._small.builder.program.answers:
+            for part in divided(inputs, self._replicas * self._micro_batches, self._samples):
+                check_batch(self._small, part, "a micro-batch")  # in all processes, so that none waits for another
         parts = parts_of_replica(inputs, self._samples, (1,) * self._replicas, replica, self._micro_batches)
         for stage, module in zip(self._stages, self._modules.values(), strict=True):
             module.begin_step(parts)

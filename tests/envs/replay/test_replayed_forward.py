@@ -24,6 +24,7 @@ from tests.envs.placed_models.streams_recorder import RecordedStreams
 from tests.envs.placed_models.test_side_streams import IsNotWaitedFor, TellsNobody, WaitsForNobody
 from tests.envs.replay.replays import DEVICES, Replayed, replayed
 from tests.envs.running.trained_models import EXAMPLES, batch_of, called
+from tests.graphs.masked import Masked
 
 STEPS = 5
 
@@ -219,6 +220,15 @@ def test_what_is_returned_besides_the_loss_is_there_and_gives_no_gradient() -> N
     torch.testing.assert_close(found, expected)
     with pytest.raises(InputError, match="output 1 has a gradient, and in the plan the loss is made of 0 alone"):
         (found["loss"] + found["logits"].sum()).backward()
+
+
+def test_a_batch_for_which_the_model_would_do_something_else_is_refused() -> None:
+    model, x, mask = Masked(), torch.randn(3, 4), torch.ones(3, dtype=torch.bool)
+    placed = placelab.place((model, (x, mask)), cluster="p100x2", placer="round_robin", runtime="replay")
+    made = placelab.parallelize(deepcopy(model), placed, devices=["cpu", "cpu"], replay=(x, mask))
+    torch.testing.assert_close(made(x, mask), model(x, mask))
+    with pytest.raises(InputError, match=r"depends on data at .*masked.py:\d+, and a batch differs there"):
+        made(x, mask & torch.tensor([True, True, False]))
 
 
 class Boxed(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -30,6 +30,7 @@ from tests.envs.placed_models.models import MODELS as COMMON
 from tests.envs.placed_models.models import WIDTH, WORDS, Made
 from tests.envs.running.trained_models import STOPPED, stopped
 from tests.graphs.gradient_stops import OWN
+from tests.graphs.masked import Masked
 
 NAMES = (*STOPPED, *(f"own: {name}" for name in OWN))  # of models of rows
 SAMPLES, STEPS, RATE, PROCESSES = 8, 3, 1e-3, 4
@@ -55,6 +56,11 @@ def attention() -> Made:
     return model, lambda batch, random: {"input": torch.randint(0, WORDS, (batch, 3), generator=random)}
 
 
+def masked() -> Made:
+    """A model that asks whether a mask leaves anything out, as it does in the last sample alone."""
+    return Masked(), lambda batch, random: {"x": torch.randn(batch, 4), "mask": torch.arange(batch) < batch - 1}
+
+
 def in_rows(name: str) -> Made:
     """A model that stops gradients, or calls custom functions."""
     example = stopped(name)
@@ -64,7 +70,10 @@ def in_rows(name: str) -> Made:
     return example.module, lambda batch, random: {"x": torch.randn(batch, width, generator=random)}
 
 
-MODELS = COMMON | {"translator": translator, "attention": attention} | {name: partial(in_rows, name) for name in NAMES}
+MODELS: dict[str, Callable[[], Made]] = {
+    **COMMON, "translator": translator, "attention": attention, "masked": masked,
+    **{name: partial(in_rows, name) for name in NAMES},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,12 @@ def without_repeats(passes: list[tuple[int, int, PassKind]]) -> list[tuple[int, 
 # ---- what is refused ---------------------------------------------------------------------------------------------
 
 
+def test_a_micro_batch_with_another_answer_than_the_example_s_is_refused(processes: Callable[[int], Workers]) -> None:
+    case = Case("masked", ((0,),), as_pipeline=True)
+    with pytest.raises(InputError, match=r"masked: what is computed depends on data at .*a micro-batch differs there"):
+        processes(PROCESSES).run(Trainings((case,)), limit=60.0)
+
+
 def chain(**schedule: Any) -> tuple[Problem, Plan]:
     """Two stages on two devices."""
     pipeline = Pipeline(2, 2)
