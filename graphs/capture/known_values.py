@@ -37,8 +37,9 @@ class Answer:
 class KnownValues:
     """Values of the nodes of a graph that is being written, and what was told of them."""
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, module: nn.Module, inputs: Sequence[Tensor]) -> None:
         """`inputs` are the tensors that the module is called with."""
+        self._module, self._kept = module, _attributes(module)
         self._inputs = {id(tensor) for tensor in inputs}
         self._given: dict[Node, Tensor] = {}  # the tensor that a placeholder stands for
         self._written = set[Node]()  # placeholders whose tensors are written in place
@@ -77,7 +78,7 @@ class KnownValues:
 
     def told(self, changed: Collection[Tensor]) -> list[Answer]:
         """The answers that another batch may change, or a later step; `changed` are buffers that the module changes."""
-        ids = {id(tensor) for tensor in changed}
+        ids = {id(tensor) for tensor in changed} | (self._kept.keys() - _attributes(self._module).keys())
         states = {
             node
             for node, tensor in self._given.items()
@@ -102,6 +103,12 @@ class KnownValues:
             is_input = id(tensor) in self._inputs
             return "" if not is_input else "random data" if tensor.is_meta else "the example"
         return max((self._data[each] for each in node.all_input_nodes), key=_DATA.index, default="")
+
+
+def _attributes(module: nn.Module) -> dict[int, Tensor]:
+    """The tensors that the parts of a module have as plain attributes, by their ids."""
+    found = (each for part in module.modules() for each in vars(part).values() if isinstance(each, Tensor))
+    return {id(tensor): tensor for tensor in found}
 
 
 _DATA = ("", "the example", "random data")  # each more than those before it

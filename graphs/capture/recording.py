@@ -67,8 +67,7 @@ def record(
     """The module's forward pass; nothing is computed, and the module stays as it is.
 
     Libraries that ask PyTorch whether a compiler runs them (`torch.compiler.is_compiling`) are told so in the parts of
-    the classes `compiling`.
-    With `by_values` it is computed, for code that asks for the values of tensors (`graphs.capture.by_values`).
+    the classes `compiling`. With `by_values` it is computed, for code that asks for values (`capture.by_values`).
 
     Raises Unrecorded for what cannot be recorded, TooLargeError for what is not computed, and what the module raises.
     """
@@ -78,7 +77,7 @@ def record(
     before: dict[str, Tensor] = {**dict(module.named_buffers()), **dict(module.named_parameters())}
     with unchanged(module):
         calls = RecordedCalls(path := ModulePath(module))
-        recorder = calls.recorder = Recorder(stand_ins, path, calls, KnownValues(tensors_in((args, kwargs))))
+        recorder = calls.recorder = Recorder(stand_ins, path, calls, KnownValues(module, tensors_in((args, kwargs))))
         placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
         args, kwargs = with_tensors((args, kwargs), stand_ins)
         put_into(module, stand_ins)
@@ -98,6 +97,7 @@ def record(
             returned = module(*args, **kwargs)
             recorder.lifetimes.close()
         changed = changed_by(module, before, stand_ins, recorder.placeholders, recorder.read)
+        answers = recorder.known.told([before[name] for name in changed])
     results, states = results_and_states(returned)
     return TracedProgram(
         nodes=list(recorder.graph.nodes),
@@ -114,7 +114,7 @@ def record(
         returned=returned,
         states=recorder.read(states) + recorder.asked,
         by_values=stand_ins.data,
-        answers=recorder.known.told([before[name] for name in changed]),
+        answers=answers,
     )
 
 

@@ -74,15 +74,20 @@ def _replaced(module: Counts) -> None:
     module.steps = module.steps + 1
 
 
+def _no_buffer_replaced(module: Counts) -> None:
+    module.seen = module.seen + 1
+
+
 @pytest.mark.parametrize(
     "module",
     [
         Counts(lambda module: module.steps.add_(1)),
         Counts(_replaced),
         Counts(lambda module: module.seen.add_(1)),
+        Counts(_no_buffer_replaced),
         nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, momentum=None)),  # 1 / steps
     ],
-    ids=["written", "replaced", "no buffer", "batch norm"],
+    ids=["written", "replaced", "no buffer", "no buffer, replaced", "batch norm"],
 )
 def test_what_the_module_changes_itself_is_that_of_the_first_step(
     module: nn.Module, caplog: pytest.LogCaptureFixture
