@@ -79,13 +79,14 @@ class KnownValues:
     def told(self, changed: Collection[Tensor]) -> list[Answer]:
         """The answers that another batch may change, or a later step; `changed` are buffers that the module changes."""
         ids = {id(tensor) for tensor in changed} | (self._kept.keys() - _attributes(self._module).keys())
-        states = {
+        changing = {
             node
             for node, tensor in self._given.items()
             if (node in self._written or id(tensor) in ids) and id(tensor) not in self._inputs
         }
-        of_states = {each for each in self._answers if states and not states.isdisjoint(starts([each.asked]))}
-        answers = (replace(each, data=FIRST_STEP) if each in of_states else each for each in self._answers)
+        for node in _behind(each.asked for each in self._answers):
+            changing |= {node} if not changing.isdisjoint(node.all_input_nodes) else set()
+        answers = (replace(each, data=FIRST_STEP) if each.asked in changing else each for each in self._answers)
         return [each for each in answers if each.data]
 
     def _value(self, placeholder: Node) -> Tensor | None:
