@@ -48,7 +48,11 @@ def commands_to_run(
     if not problem.graph.captured_in and is_run(problem, plan):
         lines.append(f"placelab run {given} {CHECK}")
     if (copies := _copies(problem, plan)) > 1:
-        lines.append(f"# each device has the whole model: start it {copies} times, each for its part of a batch")
+        shares = f" ({':'.join(map(str, plan.schedule.shares[0]))})" if plan.has_shares else ""
+        lines.append(
+            f"# each device has the whole model: start it {copies} times, each for its part of a batch{shares};"
+        )
+        lines.append("# programs for inference take each copy as a model on one device, which needs no plan")
     for to, remark in _formats(problem, plan).items():
         lines.append(f"placelab export {given} --to {to}{f'  # {remark}' if remark else ''}")
     if found.runnable is not None and not problem.graph.captured_in:
@@ -61,9 +65,9 @@ def commands_to_run(
 
 
 def _copies(problem: Problem, plan: Plan) -> int:
-    """On how many devices a forward pass runs whole, with equal parts of the batch; 0 for other plans."""
+    """On how many devices a forward pass runs whole, each with a part of the batch; 0 for other plans."""
     stages = Layout(problem, plan).stage_devices
-    if problem.graph.is_training or plan.split or plan.has_shares or len(stages) > 1:
+    if problem.graph.is_training or plan.split or len(stages) > 1:
         return 0
     return len(stages[0])
 

@@ -86,10 +86,13 @@ def test_programs_for_inference_take_the_plans_that_are_offered_to_them() -> Non
         (Row(), (words,)), cluster="p100x4", placer="single_device", training=False, groups=None
     ).problem
     shown = set[str]()
-    for kind in ("one device per op", "replicas", "`tp`", "stages, 1F1B", "stages, `interleaved`"):
+    replicas = "replicas", "replicas with unequal shares"
+    for kind in ("one device per op", *replicas, "`tp`", "stages, 1F1B", "stages, `interleaved`"):
         plan = KINDS[kind].place(problem).plan
         plan = Plan(plan.devices, plan.order) if kind == "one device per op" else plan
         lines = commands_to_run(problem, PlacerResult(plan), "row.py:model", "p100x4", Path("row.plan.json"))
+        assert any("start it 2 times" in line for line in lines) == kind.startswith("replicas")
+        assert any("part of a batch (3:1)" in line for line in lines) == (kind == "replicas with unequal shares")
         formats = [line.partition("--to ")[2].split()[0] for line in lines if line.startswith("placelab export")]
         assert formats, kind
         for to in formats:
