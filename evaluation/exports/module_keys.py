@@ -31,6 +31,10 @@ from graphs.op_groups.whole_modules import WholeModules
 from graphs.problem import Problem
 
 LEAST = 1e-12  # seconds: of ops that take no time the number counts
+WITH_ONE_DEVICE_EACH = (
+    "make one with `placelab place ... --no-training --plans placement --groups modules`, and export it with "
+    "--no-training"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,17 +84,8 @@ class ModuleKeys:
 
     @property
     def devices(self) -> Ints:
-        """(keys,) the device of each module. Raises InputError as `check_one_device_each`."""
-        self.check_one_device_each()
+        """(keys,) the device of each module, of a plan without replicas."""
         return np.array([self.hosts[place][0] for place in self.places.tolist()], np.int64)
-
-    def check_one_device_each(self) -> None:
-        """Raise InputError for a plan with replicas, or shards."""
-        if (several := _most_devices(self.plan)) > 1:
-            raise InputError(
-                f"export takes plans with one device per op, and this plan places ops on {several} devices each; give "
-                "it another plan, or use `to='torchtitan'`, megatron, deepspeed or fsdp"
-            )
 
     @property
     def gpu_numbers(self) -> dict[int, int]:
@@ -186,6 +181,15 @@ class ModuleKeys:
 
 def _called(devices: Sequence[int], names: Sequence[str]) -> str:
     return "+".join(names[each] for each in devices)
+
+
+def check_one_device_each(plan: Plan, to: str) -> None:
+    """Raise InputError for a plan with replicas, or shards."""
+    if (several := _most_devices(plan)) > 1:
+        raise InputError(
+            f"{to} takes plans with one device per op, and this plan places ops on {several} devices each; "
+            f"{WITH_ONE_DEVICE_EACH}, or, to train, use `to='torchtitan'`, megatron, deepspeed or fsdp"
+        )
 
 
 def is_pipeline(plan: Plan) -> bool:

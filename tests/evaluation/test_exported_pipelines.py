@@ -15,7 +15,7 @@ import placelab
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plans.plan import Plan
-from envs.plans.schedule import Schedule
+from envs.plans.schedule import WHOLE_BATCH, Schedule
 from envs.simulation.simulator import simulate
 from evaluation.exports.formats import export_plan
 from evaluation.exports.module_keys import ModuleKeys
@@ -70,7 +70,8 @@ def test_pipelines_of_whole_modules_lose_nothing(hosts: tuple[int, ...], order: 
     plan = whole(stages, hosts, order)
     seconds = simulate(problem, plan).step_seconds
     mapped = {key: hosts[stage] for key, stage in zip(KEYS, stages, strict=True)}
-    for to, text in {"device_map": json.dumps(mapped, indent=1), **texts}.items():
+    assert export_plan(problem, plan, model, "device_map").text == json.dumps(mapped, indent=1)
+    for to, text in texts.items():
         written = export_plan(problem, plan, model, to)
         assert stages_in(to, written.text) == text
         assert written.plan == plan
@@ -96,7 +97,7 @@ def test_the_order_of_passes_is_written_as_it_is() -> None:
     assert stages_in("megatron", export_plan(problem, headless, model, "megatron").text) == "Ettttt|L"
     with pytest.raises(InputError, match="vllm takes at least one layer on each device"):
         export_plan(problem, headless, model, "vllm")
-    with pytest.raises(InputError, match="llama_cpp takes op placements only"):
+    with pytest.raises(InputError, match=r"llama_cpp takes op placements only.*--no-training --plans placement"):
         export_plan(problem, plan, model, "llama_cpp")
 
 
@@ -107,10 +108,13 @@ def test_replicas_are_kept_if_all_stages_have_as_many() -> None:
     for to, text in (("megatron", "Ett|tttL"), ("deepspeed", json.dumps({"parts": [0, 4, 8], "layers": CALLED}))):
         written = export_plan(problem, plan, model, to)
         assert (stages_in(to, written.text), written.plan) == (text, plan)
-    for to in ("vllm", "device_map", "llama_cpp"):
-        with pytest.raises(InputError, match="one device per op, and this plan places ops on 2 devices each"):
-            export_plan(problem, plan, model, to)
     unequal = replace(plan, schedule=replace(plan.schedule, shares=((3, 1),)))
+    for to in ("vllm", "device_map", "llama_cpp"):
+        for several in (plan, unequal):
+            with pytest.raises(
+                InputError, match=f"{to} takes .* on 2 devices each; .* --no-training --plans placement"
+            ):
+                export_plan(problem, several, model, to)
     for to in ("schedule_csv", "torchtitan"):
         with pytest.raises(InputError, match="takes no plan whose replicas have unequal shares of the batch"):
             export_plan(problem, unequal, model, to)
@@ -144,27 +148,35 @@ def test_stages_that_cut_modules_are_rounded_and_run_forwards(cuts: list[int], o
             assert "rounded to whole modules, stage" in str(error)  # noqa: PT017
             continue
         written.plan.check(written.problem)
-        stage = written.plan.schedule.stages
-        assert written.plan.placement.tolist() == list(stage)
-        runs = order if to == "device_map" else "early_backward_a"
-        assert replace(written.plan.schedule, stages=()) == replace(plan.schedule, stages=(), order=runs)
         if to == "device_map":
+            assert written.plan.schedule == WHOLE_BATCH
             said = json.loads(written.text)
-            for call, number in zip(written.problem.graph.calls, stage, strict=True):
+            for call, number in zip(written.problem.graph.calls, written.plan.placement.tolist(), strict=True):
                 held = [said[key] for key in said if call is not None and f"{call.module}.".startswith(f"{key}.")]
                 assert held in ([], [number])
         else:
+            stage = written.plan.schedule.stages
+            assert written.plan.placement.tolist() == list(stage)
+            expected = replace(plan.schedule, stages=(), order="early_backward_a")
+            assert replace(written.plan.schedule, stages=()) == expected
             layout = stages_in(to, written.text)
             assert layout.count("t") == 5
             assert layout.count("|") == len(cuts)
 
 
-def test_micro_batches_without_stages_stay_micro_batches() -> None:
+def test_accelerate_runs_a_pipeline_as_the_placement_of_its_stages() -> None:
     model, problem = row()
-    plan = replace(whole([0, 0, 0, 1, 1, 0, 1, 0], (0, 1), "gpipe"), schedule=Schedule(micro_batches=2))
-    written = export_plan(problem, plan, model, "device_map")
-    assert written.plan == plan
-    assert not written.plan.schedule.stages
+    pipeline = whole([0, 0, 0, 1, 1, 1, 1, 0], (0, 1), "gpipe")
+    again = replace(pipeline, schedule=replace(pipeline.schedule, micro_batches=1, recompute=(0,)))
+    without_stages = replace(pipeline, schedule=Schedule(micro_batches=2))
+    for plan, lost in (
+        (pipeline, "the plan's 4 micro-batches"), (again, "activations that are computed again"),
+        (without_stages, "the plan's 2 micro-batches"),
+    ):  # fmt: skip
+        written = export_plan(problem, plan, model, "device_map")
+        assert written.plan == Plan.of(pipeline.placement)
+        assert f"it is simulated without {lost}." in written.notes[0]
+    assert not export_plan(problem, Plan.of(pipeline.placement), model, "device_map").notes
 
 
 class Circle(nn.Module):

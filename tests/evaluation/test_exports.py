@@ -260,7 +260,9 @@ def test_what_cannot_be_exported_gets_one_sentence() -> None:
     model, inputs = (Row(), (WORDS,)), "p100x2"
     problem = placelab.place(model, cluster=inputs, placer="single_device", groups=None).problem
     one = Plan.of([0] * len(problem.graph))
-    with pytest.raises(InputError, match="export takes plans with one device per op, and this plan places ops on 2"):
+    with pytest.raises(
+        InputError, match="device_map takes plans with one device per op, and this plan places ops on 2"
+    ):
         placelab.export(model, Plan(((0, 1),) * len(problem.graph)), cluster=inputs, to="device_map")
     with pytest.raises(
         InputError, match="does not say which calls of a model's code its ops come from; give the model"

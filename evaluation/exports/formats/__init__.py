@@ -9,7 +9,6 @@ from collections.abc import Callable
 from torch import nn
 
 from envs.plans.plan import Plan
-from evaluation.exports.degrees import check_equal_replicas
 from evaluation.exports.formats import (
     chakra,
     deepspeed,
@@ -21,7 +20,7 @@ from evaluation.exports.formats import (
     torchtitan,
     vllm,
 )
-from evaluation.exports.module_keys import ModuleKeys
+from evaluation.exports.module_keys import WITH_ONE_DEVICE_EACH, ModuleKeys, check_one_device_each
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -37,8 +36,6 @@ OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {
     "schedule_csv": schedule_csv.write, "chakra": chakra.write,
 }  # fmt: skip
 
-_OTHERS = "place with --plans placement"
-
 FORMATS = (*OF_MODULES, *OF_TRAINING, *OF_PLANS)
 
 
@@ -49,11 +46,7 @@ def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) 
     assert model is not None, to
     if to in OF_TRAINING:
         return OF_TRAINING[to](problem, plan, model)
-    check_equal_replicas(plan, to)
-    if plan.split or plan.mesh:
-        raise InputError(f"{to} takes no plan that divides ops; {_OTHERS}")
-    if plan.schedule.zero:
-        raise InputError(f"{to} takes no plan whose replicas hold weights in parts (ZeRO); {_OTHERS}")
+    check_one_device_each(plan, to)
     if plan.schedule.offload:
-        raise InputError(f"{to} takes no plan whose weights are updated by CPUs (offload); {_OTHERS}")
+        raise InputError(f"{to} takes no plan whose weights are updated by CPUs (offload); {WITH_ONE_DEVICE_EACH}")
     return OF_MODULES[to](ModuleKeys.of(problem, plan, model))

@@ -19,7 +19,7 @@ import numpy as np
 
 from envs.plans.schedule import WHOLE_BATCH
 from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
-from evaluation.exports.module_keys import ModuleKeys
+from evaluation.exports.module_keys import WITH_ONE_DEVICE_EACH, ModuleKeys
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError, listed
 from graphs.op_graph import Bools
@@ -35,9 +35,10 @@ def write(keys: ModuleKeys) -> Written:
 
     Raises InputError for layers that llama.cpp does not know, and for a plan of micro-batches.
     """
-    keys.check_one_device_each()
     if keys.plan.schedule != WHOLE_BATCH:
-        raise InputError("llama_cpp takes op placements only, and this plan has micro-batches or stages; give another")
+        raise InputError(
+            f"llama_cpp takes op placements only, and this plan has micro-batches or stages; {WITH_ONE_DEVICE_EACH}"
+        )
     layers = layers_of(keys)
     parent = keys.keys[layers[0]].rpartition(".")[0]
     if parent not in BLOCKS:

@@ -9,9 +9,8 @@ from graphs.foundation.errors import InputError
 def write(keys: ModuleKeys) -> Written:
     """`VLLM_PP_LAYER_PARTITION=8,9,7`.
 
-    Raises InputError for replicas, a device with several stages, and a stage without layers, which vLLM has not.
+    Raises InputError for a device with several stages, and a stage without layers, which vLLM has not.
     """
-    keys.check_one_device_each()
     row = LayerRow.of(keys, "vllm", equal=True)
     row.shape("vllm")
     if 0 in row.counts:
