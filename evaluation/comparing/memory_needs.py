@@ -13,7 +13,7 @@ from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.records.formatting import memory
 from evaluation.records.printed import Printed
 from evaluation.tables.memory_tables import memory_tables
-from evaluation.tables.plan_memory import DeviceMemory, PlanMemory
+from evaluation.tables.plan_memory import DeviceMemory, PlanMemory, kind_as_found
 from graphs.foundation.errors import DoesNotFitError, InputError, listed
 from graphs.foundation.progress import progress
 from graphs.op_graph.optimizers import NONE
@@ -31,9 +31,16 @@ class MemoryNeeds(Printed):
 
     @classmethod
     def of(cls, problem: Problem, placers: Sequence[tuple[str, Placer]], *, budget: int, seed: int = 0) -> MemoryNeeds:
-        """Let each placer, with the kind of its plans, place the problem, and simulate its plan."""
-        shown = progress(placers, "planning", unit="plan", leave=False)
-        return cls(problem, tuple(_memory(problem, kind, placer, budget, seed) for kind, placer in shown))
+        """Let each placer, with the kind of its plans, place the problem, and simulate its plan.
+
+        A plan that turns out to be of another kind, of which there is one already, is left out.
+        """
+        plans: list[PlanMemory] = []
+        for kind, placer in progress(placers, "planning", unit="plan", leave=False):
+            found = _memory(problem, kind, placer, budget, seed)
+            if found.kind == kind or all(found.kind != plan.kind for plan in plans):
+                plans.append(found)
+        return cls(problem, tuple(plans))
 
     def require_fit(self) -> None:
         """Raise DoesNotFitError, naming the plan that lacks least and what to try, if no plan fits."""
@@ -78,8 +85,8 @@ def _memory(problem: Problem, kind: str, placer: Placer, budget: int, seed: int)
         return PlanMemory(kind, placer.name, refused=str(error))
     schedule = placed.plan.schedule
     return PlanMemory(
-        kind, placer.name, DeviceMemory.of(placed.timeline), schedule.micro_batches, placed.timeline.step_seconds,
-        placed.result.notes,
+        kind_as_found(kind, placed.plan), placer.name, DeviceMemory.of(placed.timeline), schedule.micro_batches,
+        placed.timeline.step_seconds, placed.result.notes,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from envs.plans.plan import Plan
 from envs.timelines.timeline import Timeline
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators
@@ -95,3 +96,13 @@ def usual_plans(problem: Problem) -> list[tuple[str, str]]:
         ("1F1B", "gpipe:order=early_backward_a"),
         ("1F1B, recomputed", "gpipe:order=early_backward_a,recompute=true"),
     ]
+
+
+def kind_as_found(kind: str, plan: Plan) -> str:
+    """The kind of a plan, given which one was asked for: data parallelism all of whose parts go to one device is none.
+
+    So it is where a step has a single sample, or a device has no room for the weights.
+    """
+    if not kind.startswith("data parallel") or len(plan.used) > 1:
+        return kind
+    return "single device" if plan.schedule.micro_batches == 1 else "single device, accumulated"

@@ -18,6 +18,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
+from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe
 from placers.human_expert import HumanExpert
 from placers.single_device import SingleDevice
@@ -140,6 +141,17 @@ def test_every_usual_plan_is_a_placer_and_makes_sense_on_the_cluster(cluster: st
     accelerators = np.count_nonzero(~load_cluster(cluster).is_cpu)
     assert ("gpipe" in dict(usual).values()) == (accelerators > 1)
     assert ("optimizer offloaded" in dict(usual)) == (cluster in ("home_fleet", "cpu_gpu:gpus=1"))
+
+
+def test_data_parallelism_on_one_device_is_none() -> None:
+    placers: list[tuple[str, Placer]] = [
+        ("single device", SingleDevice()),
+        ("data parallel", DataParallel(devices=1, micro_batches=1)),
+        ("data parallel, accumulated", DataParallel(devices=1)),
+    ]
+    for samples, kinds in ((8, ["single device", "single device, accumulated"]), (1, ["single device"])):
+        problem = Pipeline(4, samples, activation=10, weights=100).problem(servers(2, memory=700))
+        assert [plan.kind for plan in MemoryNeeds.of(problem, placers, budget=8).plans] == kinds
 
 
 def test_notes_of_placers_are_shown() -> None:
