@@ -117,6 +117,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         "times as long.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         *([] if timeline.expansion is None else unknown_batch(timeline.expansion)),
+        *loss_of_forward_pass(timeline.problem),
         f"Simulated with the costs of the runtime {timeline.problem.runtime.name}.",
         order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the step."
@@ -175,6 +176,15 @@ def unknown_batch(expansion: Expansion) -> list[str]:
     return [
         f"How many samples a step of {graph.name} has is not known: its batch is assumed to divide into any number of "
         "equal parts; say it, as in --batch 32 or FILE:batch=32."
+    ]
+
+
+def loss_of_forward_pass(problem: Problem) -> list[str]:
+    """That a forward pass ends in a loss, as a model of transformers' does whose example inputs have labels."""
+    if problem.graph.is_training or not any(kind.startswith("aten.nll_loss") for kind in problem.graph.kinds):
+        return []
+    return [
+        "The forward pass includes the loss: without labels among its inputs a model of transformers computes none."
     ]
 
 

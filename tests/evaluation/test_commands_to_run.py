@@ -19,6 +19,7 @@ from graphs.files.load import load_cluster
 from graphs.foundation.errors import InputError
 from graphs.runtime import IDEAL
 from tests.evaluation.row_model import Row
+from tests.evaluation.some_records import to_text
 from tests.evaluation.ways_table import KINDS
 
 
@@ -78,6 +79,13 @@ def test_a_forward_pass_and_another_batch_are_said_again() -> None:
     given = f"{graph} rnnlm.plan.json --cluster p100x2 --batch 4 --no-training"
     offered = [line.partition("  #")[0] for line in placed.to_run[1:]]
     assert offered == [f"placelab export {given} --to {to}" for to in ("device_map", "vllm", "llama_cpp")]
+
+
+def test_a_forward_pass_that_ends_in_a_loss_is_said_to() -> None:
+    family, row = "rnnlm:layers=1,steps=2", (Row(), (torch.zeros(8, 6, dtype=torch.long),))
+    for graph, training, is_said in ((family, False, True), (family, True, False), (row, False, False)):
+        placed = placelab.place(graph, cluster="p100x2", placer="single_device", training=training)
+        assert ("The forward pass includes the loss" in to_text(placed, width=200)) == is_said
 
 
 def test_programs_for_inference_take_the_plans_that_are_offered_to_them() -> None:
