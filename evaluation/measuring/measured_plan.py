@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from rich.console import Group, RenderableType
 
+from envs.expansion.layout import Layout
 from envs.running.measured_run import MeasuredRun, RunSteps
 from envs.running.process_memory import Growth
 from envs.running.training_job import Training
 from envs.timelines.timeline import Timeline
 from evaluation.comparing.simulated_plan import SimulatedPlan
 from evaluation.measuring.measured_rows import TimeComparison, device_rows, kind_rows, link_rows
-from evaluation.measuring.measured_table import measured_table
+from evaluation.measuring.measured_table import measured_table, passes_sentence
 from evaluation.records.printed import Printed
 
 
@@ -84,7 +85,10 @@ class MeasuredPlan(PlanRun):
         }
 
     def _shown(self) -> RenderableType:
-        return Group(*measured_table(self.run, self.devices, self.cores))
+        problem, plan, other = self.planned.problem, self.planned.plan, ""
+        if not (plan.is_placement or plan.split) and len(Layout(problem, plan).stage_devices) > 1:  # a pipeline
+            other = passes_sentence(self.planned.timeline.step_seconds, self.predicted_seconds)
+        return Group(*measured_table(self.run, self.devices, self.cores), *filter(None, [other]))
 
 
 def steps_record(run: RunSteps) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from evaluation.records.formatting import NOTHING, memory, numbers, ratio, secon
 from evaluation.tables.step_chart import StepChart
 
 KINDS = 8  # of ops that are shown: those that took longest
+UNLIKE = 0.05  # relative difference from which two predictions of a step are both said
 
 
 def measured_table(run: MeasuredRun, devices: Sequence[str], cores: int) -> Iterator[RenderableType]:
@@ -56,6 +57,20 @@ def measured_sentences(run: RunSteps, devices: Sequence[str], cores: int) -> Ite
     elif run.differences:
         worst = max(run.differences, key=lambda each: each.relative)
         yield f"Its first step is NOT that of the unplaced model: {worst.what} differ, most in {worst.name!r}."
+
+
+def passes_sentence(simulated: float, predicted: float) -> str:
+    """Why a step that was simulated op by op, in seconds, is predicted otherwise for processes; empty if it is not.
+
+    Of a pipeline each pass is predicted as a whole, which begins when its inputs are there; op by op, the process of a
+    device issues the ops of a pass while their inputs are still on the way.
+    """
+    if abs(predicted - simulated) <= UNLIKE * simulated:
+        return ""
+    return (
+        f"`place` and `simulate` say {seconds(simulated)}, where a process issues ops before their inputs arrive; the "
+        f"{seconds(predicted)} predicted here are of passes that begin with their inputs."
+    )
 
 
 def _elsewhere(run: RunSteps, devices: Sequence[str]) -> str:

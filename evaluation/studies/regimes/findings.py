@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from evaluation.records.journal import records
 from evaluation.records.record import Record
 from evaluation.records.statistics import Estimate, geometric_mean
-from evaluation.studies.frame import Against, Frame, family_of
+from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, family_of
 from evaluation.studies.regimes.equal_seconds import (
     ANNEALING,
     BEST,
@@ -107,7 +107,7 @@ class RowFindings:
 
 def behind(found: Iterable[RowFindings]) -> list[AtLimit]:
     """Where no form of the policy that keeps to the seconds is as fast as the best rival: the largest loss first."""
-    losses = [at for each in found for at in each.limits if at.answer.gain < 0]
+    losses = [at for each in found for at in each.limits if at.answer.gain < -EQUAL_TIMES]
     return sorted(losses, key=lambda at: at.answer.gain)
 
 
