@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from envs.expansion.layout import Layout
 from envs.running.measured_run import MeasuredRun, RunSteps
@@ -88,7 +89,7 @@ class MeasuredPlan(PlanRun):
         problem, plan, other = self.planned.problem, self.planned.plan, ""
         if not (plan.is_placement or plan.split) and len(Layout(problem, plan).stage_devices) > 1:  # a pipeline
             other = passes_sentence(self.planned.timeline.step_seconds, self.predicted_seconds)
-        return Group(*measured_table(self.run, self.devices, self.cores), *filter(None, [other]))
+        return Group(*measured_table(self.run, self.devices, self.cores), *[Text(other)] * bool(other))
 
 
 def steps_record(run: RunSteps) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from graphs.problem import Problem
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from tests.training.interruption import updated_half_way
 from training.learning.advantage import OVERFULL, rewards
 from training.learning.fitted_samples import made_to_fit
 from training.learning.ppo import PpoTrainer
@@ -61,13 +62,7 @@ def trainer(first_fit: int = 64) -> PpoTrainer[Any, Any, Any]:
 def test_a_training_resumes_as_if_it_had_not_stopped() -> None:
     whole, first, second, without = trainer(), trainer(), trainer(), trainer(0)
     fitting = [whole.update().fitting for _ in range(4)]
-    for _ in range(2):
-        first.update()
-    second.policy.load_state_dict(first.policy.state_dict())
-    second.optimizer.load_state_dict(first.optimizer.state_dict())
-    second.restore(*first.state())
-    for _ in range(2):
-        second.update()
+    updated_half_way(first, second, 4)
     for _ in range(4):
         without.update()
     assert 0 < min(fitting) < 1, "some samples overflow"

@@ -17,6 +17,7 @@ from placers.learned.sequential.action import SequentialAction
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
+from tests.training.interruption import updated_half_way
 from training.learning.advantage import gains_over
 from training.learning.ppo import PpoTrainer
 from training.learning.repairs import MOST_CHANGES, plans_to_repair
@@ -132,13 +133,7 @@ def test_a_training_that_repairs_resumes_as_if_it_had_not_stopped(network: str) 
     whole, first, second = (trainer(PROBLEMS, network, **settings) for _ in range(3))
     for _ in range(4):
         whole.update()
-    for _ in range(2):
-        first.update()
-    second.policy.load_state_dict(first.policy.state_dict())
-    second.optimizer.load_state_dict(first.optimizer.state_dict())
-    second.restore(*first.state())
-    for _ in range(2):
-        second.update()
+    updated_half_way(first, second, 4)
     for one, other in zip(whole.policy.parameters(), second.policy.parameters(), strict=True):
         assert torch.equal(one, other)
 
