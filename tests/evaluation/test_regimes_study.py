@@ -16,7 +16,7 @@ from evaluation.studies.regimes import equal_seconds, findings, rows
 from evaluation.studies.regimes.__main__ import Regimes
 from evaluation.studies.regimes.equal_seconds import GREEDY, SAMPLES, ComparedPlacers, journal_of, seconds_of
 from evaluation.studies.regimes.findings import BEST_CHEAP, BEST_KNOWN, AtLimit, found_of
-from evaluation.studies.regimes.rows import HUNDRED, KINDS, ROWS, TEN_SECONDS, THOUSAND, Row, row_problems
+from evaluation.studies.regimes.rows import HUNDRED, KINDS, LONG, ROWS, TEN_SECONDS, THOUSAND, Row, row_problems
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers import default
@@ -30,15 +30,15 @@ from training.recipe import load_recipe
 ONE, OTHER = "fan:number=0@row", "elimination:number=1@row"
 
 
-def at_limit(given: dict[str, tuple[float, float]], taken: dict[str, float]) -> AtLimit:
-    """Step times on two problems, where a plan of 1 s is known for both."""
+def at_limit(given: dict[str, tuple[float, float]], taken: dict[str, float], long: float = 10.0) -> AtLimit:
+    """Step times on two problems, where a plan of 1 s is known for both, by long searches unless these have 0 s."""
     entries = [
         (who, record(problem, who, seconds))
         for who, both in (given | {BEST_KNOWN: (1.0, 1.0)}).items()
         for problem, seconds in zip((ONE, OTHER), both, strict=True)
     ]
     row = Row("some", World(units=(8, 8)), {HUNDRED: 0.15})
-    return AtLimit(row, HUNDRED, Frame.of(entries), {ONE: 1.0, OTHER: 4.0}, taken)
+    return AtLimit(row, HUNDRED, Frame.of(entries), {ONE: 1.0, OTHER: 4.0}, taken, long)
 
 
 def test_the_best_rival_is_one_for_a_row_and_a_policy_that_takes_longer_does_not_count() -> None:
@@ -53,11 +53,39 @@ def test_the_best_rival_is_one_for_a_row_and_a_policy_that_takes_longer_does_not
     assert found.seconds == pytest.approx(2.0)
 
 
+def test_headroom_is_what_the_best_known_plans_gain_over_the_best_rival() -> None:
+    given = {"annealing": (1.25, 1.25), GREEDY: (1.25, 1.2)}
+    found = at_limit(given, {GREEDY: 1.0})
+    assert found.headroom.value == found.answer.headroom == pytest.approx(0.2)
+    assert found.answer.in_words == "no"
+    near = at_limit(dict.fromkeys(given, (1.1, 1.1)), {GREEDY: 1.0})
+    assert near.answer.in_words == "no, more than the headroom"
+    before = replace(near, long=0.0)
+    assert (before.headroom.count, before.answer.in_words) == (0, "no"), "without long searches nothing is said"
+    assert at_limit(given | {GREEDY: (1.0, 1.0)}, {GREEDY: 1.0}).answer.in_words == "yes"
+
+
+def test_of_long_searches_counts_what_each_problem_had() -> None:
+    def long(problem: str, seconds: float) -> Record:
+        return record(problem, f"annealing:seconds={seconds}", 1.0, search_seconds=seconds)
+
+    some = [long(ONE, 10.0), long(ONE, 1.0)]
+    assert findings._least_long(some, [ONE]) == 10.0
+    assert findings._least_long(some, [ONE, OTHER]) == 0.0
+    assert findings._least_long([*some, long(OTHER, 2.0)], [ONE, OTHER]) == 2.0
+
+
+def test_long_searches_have_more_seconds_for_more_units() -> None:
+    seconds = {name: row.limits(10.0)[-1].seconds for name, row in ROWS.items()}
+    assert [seconds[name] for name in ("units30", "units3500", "units10000", "heldout")] == [10.0, 35.0, 60.0, 10.0]
+    assert ROWS["units10000"].limits(0.0) == [HUNDRED, THOUSAND, TEN_SECONDS]
+
+
 def test_what_is_said_first_is_where_no_form_of_the_policy_is_as_fast_the_largest_loss_first() -> None:
     ahead, little, much = (
         at_limit({"heft": (2.0, 2.0), GREEDY: (seconds, seconds)}, {GREEDY: 1.0}) for seconds in (1.9, 2.1, 2.5)
     )
-    rows = [findings.RowFindings(little.row, some, little.frame) for some in ([ahead, little], [much])]
+    rows = [findings.RowFindings(little.row, some, little.frame, little.long) for some in ([ahead, little], [much])]
     assert findings.behind(rows) == [much, little]
 
 
@@ -117,10 +145,11 @@ def test_a_study_has_equal_seconds_and_goes_on_where_it_was_stopped(
     tiny: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    text = Regimes(rows="few,fewer", problems=2, out=out).write().read_text()
+    text = Regimes(rows="few,fewer", problems=2, long=0.0, out=out).write().read_text()
+    assert text.count("| few | - |") == 1
     assert "| few | 2 |" in text
     assert "| fewer | 2 |" in text
-    assert "--rows few,fewer --problems 2 --policy default" in text
+    assert "--rows few,fewer --problems 2 --long 0.0 --policy default" in text
     found = records(journal_of(out, "few", HUNDRED))
     allowed = seconds_of(HUNDRED, found)
     for problem, seconds in allowed.items():
@@ -134,11 +163,20 @@ def test_a_study_has_equal_seconds_and_goes_on_where_it_was_stopped(
     (at,) = findings_of_row.limits
     assert len(at.frame.seconds[findings.COUNTED]) == 3, "each seed of the annealing that is timed"
 
+    with_long = Regimes(rows="few,fewer", problems=2, long=0.02, out=out)
+    text = with_long.write().read_text()
+    assert {each.placer for each in records(journal_of(out, "few", LONG))} == {
+        "annealing:seconds=0.02", "hill_climbing:seconds=0.02", "annealing:seconds=0.02,policy=default",
+    }  # fmt: skip
+    assert text.count("| few | 0.02 s |") == 1
+
     def nothing_is_left(*_: object, **__: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr(equal_seconds, "compare", nothing_is_left)
-    assert Regimes(rows="few,fewer", problems=2, out=out).write().read_text() == text
+    assert with_long.write().read_text() == text
+    with pytest.raises(AssertionError):
+        replace(with_long, long=0.03).write()
     (default.RELEASED / "policy.safetensors").write_bytes(b"another")
     with pytest.raises(InputError):
         Regimes(rows="few", problems=2, out=out).write()
@@ -148,6 +186,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_done(tmp_path: Path) 
     for options, message in (
         ({"rows": "units31"}, "unknown row of the study 'units31'; did you mean 'units30'"),
         ({"workers": 2}, "use --workers 1"),
+        ({"long": -1.0}, "--long is -1; expected seconds >= 0"),
         ({"policy": ("default", "default")}, "given twice"),
         ({"policy": (str(tmp_path / "no"),)}, "there is no such folder"),
     ):

@@ -2,7 +2,8 @@
 
 Each row of the study has a journal of what has no limit (cheap placers, a policy's greedy answer and its best of
 sixteen), and one for each limit: in that, annealing with as many simulations comes first, and how long it takes is the
-limit of the others on the same problem. All of it is measured in one process, once compiled code is loaded.
+limit of the others on the same problem. All of it is measured in one process, once compiled code is loaded. Last are
+searches of a limit far above these, of which only the plans matter: they show how much there is to gain.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ class ComparedPlacers:
         cheap = dict.fromkeys((by_name.build("placers", each) for each in CHEAP), 1)
         return {**cheap, **{_greedy(each): 1 + MOST for each in self.policies}, **dict.fromkeys(self.policies, FEW)}
 
-    @property
-    def limited(self) -> list[Placer]:
-        """What stops when its seconds are over."""
-        return [*(by_name.build("placers", each) for each in SEARCHES), *self.policies, *self.searches]
+    def limited(self, *, samples: bool = True) -> list[Placer]:
+        """What stops when its seconds are over; without `samples` only searches."""
+        drawn = self.policies if samples else ()
+        return [*(by_name.build("placers", each) for each in SEARCHES), *drawn, *self.searches]
 
     def entry(self, placer: str, *, limited: bool) -> tuple[str, int]:
         """A form of a policy and its number among the policies, or a rival and 0, by a placer's name in a journal."""
@@ -124,7 +125,7 @@ def do_row(
 def _unrecorded(problem: Problem, field: ComparedPlacers) -> None:
     """Load all compiled code."""
     unlimited = [placer for placer in field.unlimited if placer not in field.policies]
-    compare([*field.limited, *unlimited], [problem], budget=WARM_UP, quiet=True)
+    compare([*field.limited(), *unlimited], [problem], budget=WARM_UP, quiet=True)
 
 
 def _unlimited(problem: Problem, field: ComparedPlacers, journal: Path) -> Sequence[Failure]:
@@ -138,12 +139,18 @@ def _limited(problem: Problem, limit: Limit, field: ComparedPlacers, journal: Pa
             [ANNEALING], [problem], budget=limit.simulations, seeds=range(REPEATS), journal=journal, quiet=True
         )
         seconds = _rounded(min(record.search_seconds for record in timed.records))
-    return compare(field.limited, [problem], budget=Seconds(seconds), journal=journal, quiet=True).failures
+    placers = field.limited(samples=limit.samples)
+    return compare(placers, [problem], budget=Seconds(seconds), journal=journal, quiet=True).failures
 
 
 def _is_done(problem: str, limit: Limit | None, field: ComparedPlacers, journal: Path) -> bool:
-    found = {_without_limit(each.placer) for each in records(journal) if each.problem == problem}
-    return found >= {placer.name for placer in (field.unlimited if limit is None else field.limited)}
+    found = {each.placer for each in records(journal) if each.problem == problem}
+    if limit is None:
+        return found >= {placer.name for placer in field.unlimited}
+    wanted = field.limited(samples=limit.samples)
+    if limit.seconds:
+        return found >= {Seconds(limit.seconds).given(placer)[0].name for placer in wanted}
+    return {_without_limit(name) for name in found} >= {placer.name for placer in wanted}
 
 
 def _greedy(policy: PolicyPlacer[Any]) -> PolicyPlacer[Any]:

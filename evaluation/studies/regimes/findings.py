@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from evaluation.records.journal import records
 from evaluation.records.record import Record
-from evaluation.records.statistics import Estimate, geometric_mean
+from evaluation.records.statistics import NOTHING, Estimate, geometric_mean
 from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, family_of
 from evaluation.studies.regimes.equal_seconds import (
     ANNEALING,
@@ -25,11 +25,11 @@ from evaluation.studies.regimes.equal_seconds import (
     journal_of,
     seconds_of,
 )  # fmt: skip
-from evaluation.studies.regimes.rows import ROWS, Limit, Row
+from evaluation.studies.regimes.rows import LONG, ROWS, Limit, Row
 from graphs.foundation import by_name
 
 BEST_CHEAP = "cheap placers, one after another"  # the best of those that the seconds suffice for, the quickest first
-BEST_KNOWN = "best known"  # of all that is done of a problem
+BEST_KNOWN = "best known"  # of all that is done of a problem, long searches included
 FORMS = (GREEDY, *LIMITED_FORMS)  # of a policy, at equal seconds
 COUNTED = "annealing that is timed"  # with as many simulations as the limit is named after: the mean of its seeds
 RIVALS = (*SEARCHES, COUNTED, BEST_CHEAP, "metis", "heft")
@@ -43,11 +43,19 @@ class Answer(NamedTuple):
     rival: str
     gain: float  # share by which its steps are faster
     goal: float
+    headroom: float  # the same of the best known plans; NaN without long searches
 
     @property
     def holds(self) -> bool:
         """It does."""
         return bool(self.form) and self.gain >= self.goal
+
+    @property
+    def in_words(self) -> str:
+        """Yes or no; then also whether even the best known plans would gain less than is asked."""
+        if self.holds:
+            return "yes"
+        return "no, more than the headroom" if self.goal > self.headroom else "no"
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class AtLimit:
     frame: Frame
     allowed: Mapping[str, float]  # processor seconds, by problem
     taken: Mapping[str, float]  # times that, of forms and rivals: geometric means
+    long: float  # processor seconds of each long search of a problem; 0 where one of the problems had none
 
     @property
     def seconds(self) -> float:
@@ -78,18 +87,26 @@ class AtLimit:
         return min(RIVALS, key=rank)
 
     def against(self, form: str) -> Against:
-        """A form of the policy over the best rival; problems of each kind or family are drawn by themselves."""
+        """A form of the policy, or best known plans, over the best rival; each kind or family is drawn by itself."""
         return self.frame.against(form, self.best_rival, stratum=family_of)
+
+    @property
+    def headroom(self) -> Estimate:
+        """The share by which steps of the best known plans are shorter than those of the best rival's."""
+        if not self.long:
+            return NOTHING
+        ratio = self.against(BEST_KNOWN).ratio
+        return Estimate(1 - ratio.value, 1 - ratio.high, 1 - ratio.low, ratio.count)
 
     @property
     def answer(self) -> Answer:
         """What is asked of the row at this limit, answered."""
-        goal = self.row.goals[self.limit]
+        goal, headroom = self.row.goals[self.limit], self.headroom.value
         in_time = [form for form in FORMS if self.taken.get(form, np.inf) <= LONGER and self.against(form).ratio.count]
         if not in_time:
-            return Answer("", self.best_rival, np.nan, goal)
+            return Answer("", self.best_rival, np.nan, goal, headroom)
         form = min(in_time, key=lambda each: (self.against(each).unfit, self.against(each).ratio.value))
-        return Answer(form, self.best_rival, 1 - self.against(form).ratio.value, goal)
+        return Answer(form, self.best_rival, 1 - self.against(form).ratio.value, goal, headroom)
 
 
 @dataclass(frozen=True)
@@ -99,9 +116,10 @@ class RowFindings:
     row: Row
     limits: Sequence[AtLimit]
     unlimited: Frame
+    long: float  # as in `AtLimit`
 
     def over_best_known(self, who: str) -> Estimate:
-        """Step times over those of the best plan that anything found."""
+        """Step times over those of the best plan that anything found, long searches included."""
         return self.unlimited.against(who, BEST_KNOWN, stratum=family_of).ratio
 
 
@@ -114,13 +132,14 @@ def behind(found: Iterable[RowFindings]) -> list[AtLimit]:
 def found_of(name: str, field: ComparedPlacers, out: Path, suffix: str) -> tuple[RowFindings | None, list[Record]]:
     """What is done of a row, if anything is, and its records. Raises InputError for a damaged journal."""
     row = ROWS[name]
-    journals = {limit: records(journal_of(out, name, limit, suffix)) for limit in (None, *row.goals)}
+    journals = {limit: records(journal_of(out, name, limit, suffix)) for limit in (None, *row.goals, LONG)}
     every = [record for some in journals.values() for record in some]
     if not every:
         return None, []
     best = list(_best(every).values())
     known = [(BEST_KNOWN, record) for record in best]
     unlimited = [_entry(record, field, limited=False) for record in journals[None]]
+    long = _least_long(journals[LONG], {record.problem for record in every})
     limits = []
     for limit in row.goals:
         allowed = seconds_of(limit, journals[limit])
@@ -133,16 +152,24 @@ def found_of(name: str, field: ComparedPlacers, out: Path, suffix: str) -> tuple
         cheap = list(_best_cheap([each for who, each in there if who != GREEDY], allowed))
         if here:
             entries = [*here, *there, *cheap, *((who, each) for who, each in known if each.problem in allowed)]
-            limits.append(AtLimit(row, limit, Frame.of(entries), allowed, _taken([*here, *there], allowed)))
+            limits.append(AtLimit(row, limit, Frame.of(entries), allowed, _taken([*here, *there], allowed), long))
     done = {record.problem for _, record in unlimited}
     whole = Frame.of([*unlimited, *((who, each) for who, each in known if each.problem in done)])
-    return RowFindings(row, limits, whole), every
+    return RowFindings(row, limits, whole, long), every
 
 
 def _entry(record: Record, field: ComparedPlacers, *, limited: bool) -> tuple[str, Record]:
     """A form of a policy, each policy as a seed, or a rival, with its record."""
     who, number = field.entry(record.placer, limited=limited)
     return who, replace(record, seed=number) if who in (*FORMS, BEST) else record
+
+
+def _least_long(found: Iterable[Record], problems: Iterable[str]) -> float:
+    """Processor seconds that the longest search of each problem had, the least over problems; 0 if one had none."""
+    longest = dict.fromkeys(problems, 0.0)
+    for record in found:
+        longest[record.problem] = max(longest[record.problem], _seconds(record))
+    return min(longest.values())
 
 
 def _best(found: Iterable[Record]) -> dict[str, Record]:

@@ -36,6 +36,7 @@ class Limit(NamedTuple):
     name: str
     simulations: int = 0
     seconds: float = 0.0
+    samples: bool = True  # whether policies also draw samples in these, or only begin searches
 
     @property
     def key(self) -> str:
@@ -45,6 +46,8 @@ class Limit(NamedTuple):
 
 HUNDRED, THOUSAND = Limit("100 simulations", 100), Limit("1,000 simulations", 1000)
 TEN_SECONDS = Limit("10 s", seconds=10.0)
+LONG = Limit("long", samples=False)  # of searches that say what plans there are; `Row.limits` has their seconds
+LONG_UNITS, LONGEST = 1000, 6  # units for which they have these seconds once, and how many times at most
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,12 @@ class Row:
     """By which share steps are to be faster than the best rival's, of each limit; 0: nothing is asked."""
     memory: float = 0.0
     """Of each device, over the least that a search finds a plan for; 0: as it is drawn."""
+
+    def limits(self, long: float) -> list[Limit]:
+        """Those of its goals, and long searches of so many seconds, more where units are many; 0: none of these."""
+        units = self.settings.units[0] if self.settings else GROUPS
+        seconds = long * min(max(units / LONG_UNITS, 1), LONGEST)
+        return [*self.goals, *([LONG._replace(seconds=seconds)] if seconds else [])]
 
 
 def _units(few: int, many: int, goals: Mapping[Limit, float]) -> Row:
