@@ -21,6 +21,7 @@ from envs.running.process_memory import Growth, MemoryGrowth
 from envs.running.reference import Difference, differences, loss_of, optimizers, unplaced
 from envs.running.training_job import Training
 from envs.timelines.timeline import Timeline
+from graphs.foundation.progress import progress
 
 Place = Callable[[nn.Module], nn.Module]
 """Lets a module run by the plan: it may move and change it."""
@@ -43,7 +44,7 @@ def run_in_loop(
     module, adam = place(_module(training)), training.adam
     memory = [MemoryGrowth(device) for device in devices]
     seconds, losses, made = list[float](), list[float](), list[torch.optim.Optimizer]()
-    for batch in steps:
+    for batch in progress(steps, f"running {predicted.problem.graph.name}", unit="step", leave=False):
         gc.collect()
         began = _now(devices)
         for weight in module.parameters():

@@ -1,5 +1,6 @@
 """A plan that was run: what its steps took, next to what the simulator says, and what came out of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,20 +74,20 @@ class MeasuredRun(RunSteps):
 
 def run_plan(
     workers: Workers, training: Training, problem: Problem, plan: Plan, *,
-    check: bool = False, limit: float = LIMIT, way: StepOf = step_of,
+    check: bool = False, limit: float = LIMIT, way: StepOf = step_of, tell: Callable[[str], None] | None = None,
 ) -> MeasuredRun:  # fmt: skip
     """Train by a plan in processes, one per device of the problem's cluster.
 
     With `check`, the first step is made without the plan as well, in the first process, and compared. Raises InputError
-    for a plan that cannot be run, and as `Workers.run`, with the limit in seconds of each job.
+    for a plan that cannot be run, and as `Workers.run`, with the limit in seconds of each job, and what it is told.
     """
     problem = by_processes(problem)
     check_can_run(problem, plan)
     apart: tuple[Difference, ...] = ()
     why = ""
     if check:
-        apart, why = _compared(workers, training, problem, plan, limit=limit, way=way)
-    done = workers.run(TrainingJob(training, problem, plan, way), limit=limit)
+        apart, why = _compared(workers, training, problem, plan, limit=limit, way=way, tell=tell)
+    done = workers.run(TrainingJob(training, problem, plan, way), limit=limit, tell=tell)
     laid = done[0].laid
     assert laid is not None
     predicted = laid.simulator().timeline(laid.placement)
@@ -108,18 +109,19 @@ def run_plan(
 
 
 def _compared(
-    workers: Workers, training: Training, problem: Problem, plan: Plan, *, limit: float, way: StepOf
-) -> tuple[tuple[Difference, ...], str]:
+    workers: Workers, training: Training, problem: Problem, plan: Plan, *,
+    limit: float, way: StepOf, tell: Callable[[str], None] | None,
+) -> tuple[tuple[Difference, ...], str]:  # fmt: skip
     """How far the first step is from that of the unplaced model, or why that is not known."""
     shares, micro_batches = parts_of_batch(problem, plan)
     alone = simulate(problem, Plan.of(np.zeros(len(problem.graph), np.int64)))
     job = UnplacedJob(training, shares, micro_batches, float(alone.peak_bytes.max()))
-    made = workers.run(job, limit=limit)[0]
+    made = workers.run(job, limit=limit, tell=tell)[0]
     assert made is not None  # by the first process
     if why := _incomparable(made, plan, workers.devices[0]):
         return (), why
     first = replace(training, steps=1, epsilon=made.epsilon)
-    done = workers.run(TrainingJob(first, problem, plan, way, keep_state=True), limit=limit)
+    done = workers.run(TrainingJob(first, problem, plan, way, keep_state=True), limit=limit, tell=tell)
     assert made.state is not None
     found = [each.state.results() for each in done if each.state is not None]
     return differences(found, made.state.results(), made.rounding), ""

@@ -120,8 +120,12 @@ class Workers:
         """How many cores there are for the processes; 0 if they run on GPUs, or if the system does not say."""
         return 0 if any(device != "cpu" for device in self.devices) else len(_own_cores())
 
-    def run(self, job: Callable[[Process], Result], *, limit: float = LIMIT) -> list[Result]:
+    def run(
+        self, job: Callable[[Process], Result], *, limit: float = LIMIT, tell: Callable[[str], None] | None = None
+    ) -> list[Result]:
         """What a job returns in each process, by rank. Jobs and results are plain data, with NumPy's arrays.
+
+        How far they are is told every second.
 
         Raises the InputError that it raises in one of them, and ProcessError if one fails otherwise, dies, or has not
         answered within the limit, in seconds.
@@ -131,7 +135,7 @@ class Workers:
             for pipe in self._pipes.values():
                 with suppress(ConnectionError):  # it has ended, as its answer will say
                     pipe.send(job)
-            return cast("list[Result]", self._answers(time.monotonic() + limit, limit))
+            return cast("list[Result]", self._answers(time.monotonic() + limit, limit, tell))
         except BaseException:
             self.close()
             raise
@@ -217,7 +221,7 @@ class Workers:
             found.append(ready)
         return found
 
-    def _answers(self, until: float, limit: float) -> list[object]:
+    def _answers(self, until: float, limit: float, tell: Callable[[str], None] | None) -> list[object]:
         """What each process answers, by rank."""
         waiting = {pipe: rank for rank, pipe in self._pipes.items()}
         found: dict[int, object] = {}
@@ -232,6 +236,8 @@ class Workers:
                     raise self._ended(rank) from None
                 if isinstance(answer, Alive):
                     watch.hear(rank, answer, time.monotonic())
+                    if tell is not None:
+                        tell(watch.reached())
                     continue
                 del waiting[pipe]
                 watch.leave(rank, time.monotonic())

@@ -28,6 +28,8 @@ class Alive:
     begun: int = 0  # how many things it has begun
     what: str = ""  # the latest of them, or what it waits for
     waits: bool = False  # for another process
+    steps: int = 0  # that it has ended, of its job
+    loss: float = 0.0  # its part of the last one's
 
 
 class Activity:
@@ -36,6 +38,15 @@ class Activity:
     def __init__(self) -> None:
         self._noted: deque[tuple[Mark, str, bool]] = deque([(0.0, "", False)])
         self._begun = 0
+        self._steps, self._loss = 0, 0.0
+
+    def begin_job(self) -> None:
+        """None of the steps of its job has ended."""
+        self._steps = 0
+
+    def end_step(self, loss: float) -> None:
+        """A step has ended, with this part of its loss."""
+        self._steps, self._loss = self._steps + 1, loss
 
     def note(self, what: str, *, waits: bool = False, after: Mark = 0.0) -> None:
         """It does something, or waits for it, as soon as its device has come to a mark."""
@@ -47,7 +58,7 @@ class Activity:
             self._noted.popleft()
             self._begun += 1
         _, what, waits = self._noted[0]
-        return Alive(self._begun, what, waits)
+        return Alive(self._begun, what, waits, self._steps, self._loss)
 
 
 ACTIVITY = Activity()
@@ -94,6 +105,14 @@ class Watch:
             return ""
         self._warned = True
         return f"nothing new for {PATIENCE:g} seconds: {self.what()}"
+
+    def reached(self) -> str:
+        """How many steps all of them have ended, and the loss of the last; before the first, what one of them does."""
+        ended = {said.steps for said in self._said.values()}
+        if not (steps := min(ended, default=0)):
+            return self.what().partition(", process")[0]
+        loss = "" if len(ended) > 1 else f" with a loss of {sum(said.loss for said in self._said.values()):.4g}"
+        return f"step {steps} has ended{loss}"
 
     def what(self) -> str:
         """What each of them does, as far as it is known."""

@@ -143,6 +143,7 @@ class TrainingJob:
     def __call__(self, process: Process) -> TrainedSteps:
         """Raises InputError for a model or a plan that cannot be run."""
         gc.collect()  # what the job before has left
+        ACTIVITY.begin_job()
         ACTIVITY.note("the preparation of its part of the step")
         program, data = _program(process, self.training), self.training.data
         program.check(self.problem.graph)
@@ -176,6 +177,7 @@ def _step(step: RunningStep, inputs: Mapping[int, Tensor], device: torch.device)
     began = now(device)
     loss = step.run(inputs, record)
     ended = now(device)
+    ACTIVITY.end_step(loss)
     gc.enable()
     return RecordedStep(began, ended, loss, record)
 

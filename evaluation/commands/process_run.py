@@ -172,8 +172,8 @@ def _measured(
     check_model(training, planned.problem, planned.plan, devices[0])
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with launched or Workers(devices) as workers:
-        with waiting(f"running {planned.problem.name}"):
-            run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
+        with waiting(f"running {planned.problem.name}") as tell:
+            run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit, tell=tell)
         if launched is not None:
             launched.close(well=run.is_equal)
         return MeasuredPlan(planned, run, training, devices, workers.cores)

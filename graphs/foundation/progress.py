@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -64,22 +64,31 @@ def is_quiet() -> bool:
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """What cannot be counted: a line now and then that says how long it has taken, unless a bar is shown meanwhile."""
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """What cannot be counted: a line now and then that says how long it has taken, unless a bar is shown meanwhile.
+
+    The lines end with how far it is, which may be told to what this yields.
+    """
+    reached = [""]
+
+    def tell(how_far: str) -> None:
+        reached[0] = how_far
+
     if is_quiet():
-        yield
+        yield tell
         return
     done, begin = threading.Event(), time.monotonic()
 
     def say() -> None:
         while not done.wait(EVERY):
             if not getattr(tqdm, "_instances", ()):
-                tqdm.write(f"{printable(what)}: {time.monotonic() - begin:.0f} s so far", file=sys.stderr)
+                so_far = ", ".join(filter(None, [f"{time.monotonic() - begin:.0f} s so far", printable(reached[0])]))
+                tqdm.write(f"{printable(what)}: {so_far}", file=sys.stderr)
 
     speaker = threading.Thread(target=say, daemon=True)
     speaker.start()
     try:
-        yield
+        yield tell
     finally:
         done.set()
         speaker.join()

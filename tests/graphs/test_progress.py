@@ -63,6 +63,10 @@ def test_what_cannot_be_counted_says_how_long_it_has_taken(
     with waiting("capturing b"):
         time.sleep(0.2)
     assert capsys.readouterr().err.startswith("capturing b: 0 s so far\n")
+    with waiting("running c") as tell:
+        tell("step 3 has ended")
+        time.sleep(0.2)
+    assert "running c: 0 s so far, step 3 has ended\n" in capsys.readouterr().err
     with progress_bar("searching", total=1, unit="plan"), waiting("placing"):
         time.sleep(0.1)
     assert "placing" not in capsys.readouterr().err

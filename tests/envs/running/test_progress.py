@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -52,6 +52,14 @@ def watched(*said: Alive, until: float) -> Watch:
 
 
 WAITS, COMPUTES = Alive(3, "what op 'x' sends from process 1", waits=True), Alive(5, "op 'y'")
+
+
+def test_steps_count_that_all_processes_have_ended_and_losses_of_the_same_step() -> None:
+    begins = Alive(1, "the preparation of its part of the step")
+    assert watched(begins, until=1.0).reached() == "process 0 does the preparation of its part of the step"
+    first, second = Alive(9, "a step", steps=2, loss=1.5), Alive(9, "a step", steps=2, loss=0.75)
+    assert watched(first, second, until=1.0).reached() == "step 2 has ended with a loss of 2.25"
+    assert watched(first, replace(second, steps=3), until=1.0).reached() == "step 2 has ended"
 
 
 def test_who_says_nothing_is_named() -> None:
