@@ -7,7 +7,6 @@ say. Tied ops follow the first of them that is placed, launches count, and ops t
 HEFT.
 """
 
-from bisect import insort
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from envs.simulation.held_memory import Room
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from placers.solvers.list_scheduling import ListSchedule, ListScheduler, SchedulingTasks, by_urgency, devices_with_room
+from placers.solvers.ready_ops import ReadyOps
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,8 @@ class WaitingDevices:
         self._patience = np.zeros(len(graph))  # (ops,) seconds
         self._child[graph.edges[favourites, 0]] = graph.edges[favourites, 1]
         self._patience[graph.edges[favourites, 0]] = transfer[favourites]
-        self._awaited = np.full(devices, -1, np.int64)  # (devices,) op, or -1
-        self._until = np.zeros(devices)  # (devices,) seconds
-
-    def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
-        """(ops, devices) starts; where a device waits for another op, not before that ends or the op is urgent.
-
-        An op is urgent from `everywhere`, (ops,), when its inputs are on all devices.
-        """
-        waits = (self._awaited >= 0) & (self._awaited != np.array(ops)[:, None])
-        put_off = np.minimum(everywhere[:, None], self._until)
-        return np.where(waits, np.maximum(starts, put_off), starts)
+        self.awaited = np.full(devices, -1, np.int64)  # (devices,) op, or -1
+        self.until = np.zeros(devices)  # (devices,) seconds
 
     def renew(self, planned: ListSchedule, op: int, device: int, room: Room) -> Bools:
         """(devices,) which stop waiting as `op` has been planned on `device`: their child is placed elsewhere.
@@ -57,61 +48,55 @@ class WaitingDevices:
         An op that takes no time does not end the wait for another op.
         """
         placement, child = planned.placement, self._child[op]
-        if planned.finish[op] > planned.start[op] or self._awaited[device] == op:
+        if planned.finish[op] > planned.start[op] or self.awaited[device] == op:
             unit = self._units[child]  # of any op if there is no child
-            may_come = placement[unit] == device if placement[unit] >= 0 else room.after(unit)[device] >= 0
-            self._awaited[device] = child if child >= 0 and may_come else -1
-            self._until[device] = planned.finish[op] + self._patience[op]
-        where = placement[self._units[self._awaited]]
-        elsewhere: Bools = (self._awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
-        self._awaited[elsewhere] = -1
+            is_open = placement[unit] < 0
+            may_come = child >= 0 and (room.after(unit)[device] >= 0 if is_open else placement[unit] == device)
+            self.awaited[device] = child if may_come else -1
+            self.until[device] = planned.finish[op] + self._patience[op]
+        where = placement[self._units[self.awaited]]
+        elsewhere: Bools = (self.awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
+        self.awaited[elsewhere] = -1
         return elsewhere
 
 
 def earliest_task_first(tasks: SchedulingTasks, room: Room, waits: WaitingDevices | None = None) -> ListSchedule:
     """Place every unit of a graph; `room` is the memory to fill."""
-    graph, devices, planned = tasks.graph, len(tasks.cluster), ListSchedule(tasks)
+    graph, planned, devices = tasks.graph, ListSchedule(tasks), np.arange(len(tasks.cluster))
     out_offsets, by_producer = graph.successors  # compressed rows of the edges out of each op
-    rank = np.argsort(by_urgency(graph, tasks.static_levels())).tolist()  # (ops,) position
-    free = np.zeros(devices)  # (devices,) seconds at which each has run all ops that it was given
     takes_time = tasks.seconds > 0  # (ops, devices)
-    arrivals = np.zeros((len(graph), devices))  # (ops, devices) when the inputs of a ready op are on each
-    waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))
-    ready = sorted(np.flatnonzero(waiting == 0).tolist(), key=rank.__getitem__)
-    barred = np.zeros((len(graph), devices))  # (ops, devices) infinite where an op may not go
-    # the ops of each unit: once one of them is placed, the others are barred everywhere else
+    ready = ReadyOps(by_urgency(graph, tasks.static_levels()), takes_time)
+    free = np.zeros(len(devices))  # (devices,) seconds at which each has run all ops that it was given
+    awaited, until = (np.full(len(devices), -1), free) if waits is None else (waits.awaited, waits.until)
+    waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))  # (ops,) for so many producers; -1 once planned
+    # the ops of each unit: once one of them is placed, the others go nowhere else
     members = np.split(np.argsort(graph.units, kind="stable"), np.cumsum(np.bincount(graph.units))[:-1])
-    # one pair of a ready op and a device per round: a row of `starts` per ready op, the most urgent first, so that the
-    # first of the least entries is also the most urgent op
-    while ready:
-        starts = np.maximum(arrivals[ready], free)
-        if waits is not None:
-            starts = waits.delayed(starts, ready, arrivals[ready].max(axis=1))
-        starts = np.where(takes_time[ready], starts, arrivals[ready])
-        row, device = divmod(int((starts + barred[ready]).argmin()), devices)
-        op = ready[row]
+    for op in np.flatnonzero(waiting == 0).tolist():
+        ready.offer(op, planned.arrivals(op), devices)
+    while (pair := ready.take(free, awaited, until)) is not None:
+        op, device, start = pair
         unit = graph.units[op]
         if planned.placement[unit] < 0:
             allowed = devices_with_room(room.after(unit))
             if device not in allowed:  # no room there: ask again without it
-                barred[op] = np.inf
-                barred[op, allowed] = 0.0
+                ready.offer(op, planned.arrivals(op), devices[allowed])
                 continue
             planned.placement[unit] = device
             room.take(unit, device)
-            barred[members[unit]] = np.inf
-            barred[members[unit], device] = 0.0
-        del ready[row]
-        planned.start[op] = starts[row, device]
-        planned.finish[op] = starts[row, device] + tasks.seconds[op, device]
+            others = members[unit][(waiting[members[unit]] == 0) & (members[unit] != op)]
+            for other in others.tolist():
+                ready.offer(other, planned.arrivals(other), devices[device : device + 1])
+        waiting[op] = -1
+        planned.start[op] = start
+        planned.finish[op] = start + tasks.seconds[op, device]
         if takes_time[op, device]:
             free[device] = planned.finish[op]
         if waits is not None:
             given_up = waits.renew(planned, op, device, room)
-            free[given_up] = np.maximum(free[given_up], starts[row, device])  # time that has passed is lost
+            free[given_up] = np.maximum(free[given_up], start)  # time that has passed is lost
         for consumer in graph.edges[by_producer[out_offsets[op] : out_offsets[op + 1]], 1].tolist():
             waiting[consumer] -= 1
             if waiting[consumer] == 0:
-                arrivals[consumer] = planned.arrivals(consumer)
-                insort(ready, consumer, key=rank.__getitem__)
+                at = planned.placement[graph.units[consumer]]
+                ready.offer(consumer, planned.arrivals(consumer), devices if at < 0 else devices[at : at + 1])
     return planned

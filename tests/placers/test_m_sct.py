@@ -57,7 +57,7 @@ def test_no_device_waits_for_a_child_that_it_has_no_room_for() -> None:
     assert schedule.start.tolist() == [0, 1, 2]
 
 
-def test_a_waiting_device_takes_urgent_ops_and_waits_no_longer_when_the_child_is_elsewhere() -> None:
+def test_a_device_waits_no_longer_when_the_child_is_elsewhere() -> None:
     graph = fork()
     room = Room(HeldMemory.of(Problem(graph, toy_cluster(2))))
     waiting = WaitingDevices(graph, np.array([1]), np.array([10.0, 10.0]), devices=2)
@@ -67,14 +67,15 @@ def test_a_waiting_device_takes_urgent_ops_and_waits_no_longer_when_the_child_is
         schedule.finish[op], schedule.placement[:] = finish, placement
         return schedule, op
 
-    starts, ops = np.ones((2, 2)), [1, 2]
-    assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
+    def waits() -> list[tuple[int, float]]:
+        awaited, until = waiting.awaited.tolist(), waiting.until.tolist()
+        return [(op, seconds) for op, seconds in zip(awaited, until, strict=True) if op >= 0]
+
+    assert waits() == []
     assert not waiting.renew(*planned_until(0, 1.0, [0, -1, -1]), 0, room).any()
-    assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[4, 1], [1, 1]]
-    assert waiting.delayed(starts, ops, np.array([0.0, 4.0])).tolist() == [[1, 1], [1, 1]]
-    assert waiting.delayed(starts, ops, np.array([40.0, 4.0])).tolist() == [[11, 1], [1, 1]]
+    assert waits() == [(2, 11.0)]
     assert waiting.renew(*planned_until(2, 6.0, [0, -1, 1]), 1, room).tolist() == [True, False]
-    assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
+    assert waits() == []
 
 
 @given(
