@@ -27,6 +27,7 @@ class LinksBetween:
         self.sending = cache(self._sending)
         self.taking_turns = cache(self._taking_turns)
         self.summing = cache(self._summing)
+        self.copying = cache(self._copying)
 
     def _sending(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> SendingCost:
         """Of an output of which each sender has an equal part, and each receiver needs one.
@@ -65,6 +66,17 @@ class LinksBetween:
             [(one, other, 1 / count) for one, other in zip(order, [*order[1:], order[0]], strict=True)]
         )
         return SendingCost(*(2 * (count - 1) * each for each in step))
+
+    def _copying(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> SendingCost:
+        """Of something whole to each receiver, from itself if it has it or from the sender in the same place.
+
+        Seconds for each byte are those of one copy, and of all on the busiest channel.
+        """
+        place = [number * len(senders) // len(receivers) for number in range(len(receivers))]
+        pairs = [(senders[at], each, 1.0) for at, each in zip(place, receivers, strict=True) if each not in senders]
+        alone = [self._busiest([pair]) for pair in pairs]
+        latency, per_byte = (max((link[part] for link in alone), default=0.0) for part in (0, 1))
+        return SendingCost(latency, per_byte, self._busiest(pairs).busy)
 
     def _busiest(self, pairs: Sequence[tuple[int, int, float]]) -> SendingCost:
         """Of transfers at the same time: source, destination and share of the bytes of each."""

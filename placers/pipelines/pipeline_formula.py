@@ -19,13 +19,14 @@ from envs.pipelines.grain.stage_grain import BACKWARD, GRADIENT, KINDS
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.plans.schedule import AS_READY, Sharing
 from graphs.foundation.by_name import Extension
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Floats, Ints, Phase
 from placers.pipelines.cuts import ALL, NEEDED, Cut, CutFormula, StagePlaces, StageTimes
 from placers.pipelines.links_between import LinksBetween
 from placers.pipelines.places import Sets
 from placers.pipelines.stage_costs import kinds_of, shares_of_kinds, stage_costs
 
 KNOWN = 1 << 14  # pipelines that a search may meet again, whose estimates and cuts are kept; ours
+RECENT = 1 << 8  # whose places are kept, since several things are asked of each in turn
 
 
 class PipelineFormula:
@@ -42,6 +43,7 @@ class PipelineFormula:
         self.estimates = lru_cache(KNOWN)(self._estimates)
         self.cut_again = lru_cache(KNOWN)(self._cut_again)
         self.with_needed = lru_cache(KNOWN)(self._with_needed)
+        self._places_of = lru_cache(RECENT)(self._found_places)
 
     def _estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
         """Seconds of a step, and what the fullest device needs over what it has."""
@@ -94,6 +96,16 @@ class PipelineFormula:
         inputs, weights = (float(seconds[kinds == KINDS[part]].sum()) for part in (BACKWARD, GRADIENT))
         return weights / max(inputs + weights, 1e-30)
 
+    @cached_property
+    def shared_weights(self) -> Ints:
+        """(uses, 3) of weights that several layers use: the weight, the layer that updates it, and one that uses it.
+
+        The weight is the layer op whose output, `moved_bytes`, is what is sent once for all uses of a stage.
+        """
+        graph, layer = self.grain.coarse.graph, self.grain.layer
+        producer, consumer = graph.edges[~graph.control & (graph.phase[graph.edges[:, 1]] == Phase.REFRESH)].T
+        return np.column_stack([producer, layer[producer], layer[consumer]])
+
     def cut(
         self, sets: Sets, micro_batches: int, *, again: int = 0, thorough: bool = True, sharing: Sharing = "split"
     ) -> Cut:
@@ -117,7 +129,7 @@ class PipelineFormula:
         again = self._cuts.again(self._places_of(pipeline, needed=True), ends, pipeline.micro_batches)
         return _cut_at(pipeline, ends.tolist(), again)
 
-    def _places_of(self, pipeline: LayerPipeline, *, needed: bool = False) -> StagePlaces:
+    def _found_places(self, pipeline: LayerPipeline, *, needed: bool = False) -> StagePlaces:
         """What the formula knows of the places of a pipeline; `needed`: as many layers again as memory asks for."""
         sets, sharing = sets_of(pipeline), pipeline.sharing
         given = [NEEDED if needed else stage.again for stage in pipeline.stages]
@@ -155,7 +167,7 @@ def in_flight(order: Extension[PassOrder], sets: Sets, micro_batches: int, shari
         flying = np.ceil((2 * following - 1) / size)
     elif order.name == "gpipe":
         flying = np.full(len(sets), float(micro_batches))
-    elif order != AS_READY and isinstance(order.built, InLessMemory):
+    elif order not in (ONE_F_ONE_B, AS_READY) and isinstance(order.built, InLessMemory):
         ranks, stages = len(sets) // 2, np.arange(len(sets))
         shares = len(sets) - stages - (stages >= ranks)  # both stages of a device together hold what it holds
         flying = np.maximum(order.built.held(ranks) * shares / ranks, 1.0)

@@ -16,6 +16,7 @@ divided, nor is anything else. A weight that `autocast` casts is divided before 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from graphs.descriptions.descriptions import descriptions_of, read_by_loss
 from graphs.notation.described import Described, Source
@@ -49,9 +50,11 @@ def mirrored(graph: OpGraph, forward: Mapping[int, str], count: int) -> tuple[st
 
 
 _CAST = "aten._to_copy"
+_KEPT = 8  # graphs: several ways of dividing one are looked at in turn
 
 
-def casts_of_weights(graph: OpGraph) -> dict[int, Described]:
+@lru_cache(_KEPT)
+def casts_of_weights(graph: OpGraph) -> Mapping[int, Described]:
     """The forward ops that cast a weight to another type."""
     return {
         op: each
@@ -61,7 +64,8 @@ def casts_of_weights(graph: OpGraph) -> dict[int, Described]:
     }
 
 
-def forward_ops(graph: OpGraph) -> dict[int, Described]:
+@lru_cache(_KEPT)
+def forward_ops(graph: OpGraph) -> Mapping[int, Described]:
     """The forward ops that are described but for casts of weights; who reads a cast reads the weight itself."""
     casts = casts_of_weights(graph)
 

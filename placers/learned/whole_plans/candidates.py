@@ -158,15 +158,17 @@ class Candidates:
                     yield Candidate(f"zero {zero}", one, f"parallel:{knobs},zero={zero}")
 
     def _degrees(self) -> Iterator[Candidate]:
-        one = self._replicas(most_that_divide(self.problem.graph, len(self.devices)), 1)
+        count = len(self.devices)
+        one = self._replicas(most_that_divide(self.problem.graph, count), 1)
         for kind, spec in offered_degrees(self.problem).items():
-            yield Candidate(kind, one, spec)
+            shards = int(by_name.parse(spec)[1].get("tp", 1))
+            yield Candidate(kind, self._replicas(count, 1, shards=shards) if shards > 1 else one, spec)
         if not why_undivided(self.problem, self.devices):
-            yield Candidate("optcnn", one, "optcnn")
+            yield Candidate("optcnn", self._replicas(count, 1, shards=count), "optcnn")
         yield Candidate("expert placement", self._replicas(1, 1), "human_expert")
         yield Candidate("learned placement", self._replicas(1, 1), "default:samples=1")
 
-    def _replicas(self, count: int, micro_batches: int, *, again: bool = False) -> LayerPipeline:
+    def _replicas(self, count: int, micro_batches: int, *, again: bool = False, shards: int = 1) -> LayerPipeline:
         """One stage on the first devices."""
-        stage = LayerStage(0, len(self.layers), self.devices[:count])
+        stage = LayerStage(0, len(self.layers), self.devices[:count], shards=shards)
         return LayerPipeline((stage,), micro_batches, ONE_F_ONE_B, (0,) if again else ())

@@ -16,7 +16,7 @@ from graphs.problem import Problem
 from placers.learned.whole_plans.candidates import KINDS, Candidate, Candidates
 from placers.learned.whole_plans.pass_times import estimates
 
-FEATURES = ("whole plans, 5",)  # what the columns mean: another number is of other ones
+FEATURES = ("whole plans, 6",)  # what the columns mean: another number is of other ones
 ORDERS = (
     "early_backward_a", "early_backward_b", "gpipe", "zb_h1", "zb_h2", "interleaved", "interleaved_zero_bubble",
     "looped_bfs", "zb_v", "dualpipe_v",

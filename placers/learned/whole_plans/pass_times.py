@@ -22,6 +22,8 @@ from envs.simulation.compiled import compiled, subroutine
 from graphs.cluster import FREE, Cluster
 from graphs.foundation.by_name import Extension
 from graphs.op_graph import Floats, Ints
+from placers.learned.whole_plans.divided_times import slowest_shards, times_of_divided
+from placers.learned.whole_plans.shared_weights import equal_again
 from placers.pipelines.cuts import StageTimes
 from placers.pipelines.pipeline_formula import PipelineFormula, sets_of
 from placers.pipelines.places import Sets
@@ -59,6 +61,7 @@ class Progress(NamedTuple):
     free: Floats  # (ranks,) when each is
     link: Floats  # (links,) when each is free
     ended: Floats  # (stages,) when the last pass has ended
+    updated: Floats  # (stages,) when gradients are summed up and weights are updated
     seen: Ints  # (stages,) the last rank of each that was met
     full: Floats  # (ranks,) of the memory that each has, the most that it needs
 
@@ -69,19 +72,24 @@ def estimates(formula: PipelineFormula, pipeline: LayerPipeline) -> tuple[float,
     Of one stage those of the formula. Raises InputError for stages that the order of passes does not take.
     """
     stages, micro_batches = len(pipeline.stages), pipeline.micro_batches
-    if stages == 1:
+    if stages == 1 and not pipeline.is_divided:
         return formula.estimates(pipeline)
-    passes = passes_of(
-        formula.grain.problem.cluster, pipeline.order, sets_of(pipeline), micro_batches, pipeline.sharing
-    )
+    of_all = pipeline if not pipeline.is_divided else slowest_shards(formula, pipeline)
+    times, memory = formula.of_stages(of_all), Bytes(*formula.memory_of_stages(of_all))
+    if pipeline.is_divided:
+        shards = np.array([stage.shards for stage in pipeline.stages])
+        times = times_of_divided(formula, pipeline, times)
+        memory = memory._replace(flying=memory.flying / shards, held=memory.held / shards)
+    passes = passes_of(formula.grain.problem.cluster, pipeline.order, sets_of(of_all), micro_batches, pipeline.sharing)
     ranks = len(passes.begin) - 1
     progress = Progress(
         np.full((stages, micro_batches), -1.0), np.full((stages, micro_batches), -1.0), passes.begin[:-1].copy(),
-        np.zeros(ranks), np.zeros(passes.links[0]), np.zeros(stages), np.full(stages, -1), np.zeros(ranks),
+        np.zeros(ranks), np.zeros(passes.links[0]), np.zeros(stages), np.zeros(stages), np.full(stages, -1),
+        np.zeros(ranks),
     )  # fmt: skip
-    memory = Bytes(*formula.memory_of_stages(pipeline))
-    seconds = _run(passes, formula.of_stages(pipeline), memory, formula.of_weights, progress)
-    return seconds, float(progress.full.max())
+    seconds = _run(passes, times, memory, formula.of_weights, progress)
+    shared = equal_again(formula, of_all, progress.updated, often=micro_batches if pipeline.is_divided else 1)
+    return max(seconds, shared), float(progress.full.max())
 
 
 @lru_cache(KNOWN)
@@ -198,5 +206,6 @@ def _run(passes: RankPasses, times: StageTimes, memory: Bytes, of_weights: float
         link = passes.sums[stage]
         summed = max(progress.ended[stage], progress.link[link]) + times.summing[stage]
         last, progress.link[link], progress.ended[stage] = max(last, summed), summed, np.inf
+        progress.updated[stage] = summed
     _fill(passes, memory, progress.seen, progress.full)
     return last

@@ -1,5 +1,7 @@
 """Links between sets of devices, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from graphs.cluster import Cluster, Device
@@ -22,3 +24,11 @@ def test_of_micro_batches_in_turns_the_slowest_link_counts() -> None:
 
 def test_what_stays_on_a_device_is_not_sent() -> None:
     assert LinksBetween(cluster()).taking_turns((0, 1), (0, 1)) == (0.0, 0.0, 0.0)
+
+
+def test_whole_copies_come_from_the_sender_in_the_same_place_and_the_busiest_link_counts() -> None:
+    """Both copies of a single sender go over links of their own, and what a device has is not sent to it."""
+    assert LinksBetween(cluster()).copying((0,), (1, 2)) == (2.0, 1 / 4, 1 / 4)
+    assert LinksBetween(cluster()).copying((0, 1), (1, 2)) == (2.0, 1 / 4, 1 / 4)
+    one_link = replace(cluster(), channel=np.zeros((3, 3), np.int64))
+    assert LinksBetween(one_link).copying((0,), (1, 2)) == (2.0, 1 / 4, 1 / 8 + 1 / 4)
