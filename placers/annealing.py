@@ -115,7 +115,8 @@ class AnnealingSearch(LocalSearch):
         super().__init__(levels[0], generator, evaluations, levels[1:], own)
         self._begun, self._left = evaluations.simulations, max(budget - evaluations.simulations, 1)
         self._alone = bool((evaluations.best == evaluations.best[0]).all())
-        self._rounds = self._rounds_of(self._left) if settings.seconds == math.inf else 1 + self._alone
+        known = self._left if settings.seconds == math.inf else 2 * ALONE * len(levels[0].units)
+        self._rounds = self._rounds_of(known)  # of seconds, until it is seen for how many simulations they are enough
         self._at_once = self._left
         if settings.seconds < math.inf:
             self._at_once = max(int(settings.seconds / TEMPERATURES / SIMULATION.seconds(levels[0])), 1)

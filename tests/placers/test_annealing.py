@@ -141,6 +141,18 @@ def test_a_running_model_is_not_begun_again_at_random() -> None:
     assert (rounds_of(running, 10**9), rounds_of(ROUNDS_OF, 10**9)) == (1, ROUNDS)
 
 
+@pytest.mark.parametrize("seconds", [float("inf"), 100.0])
+@pytest.mark.parametrize("units", [12, MOST_UNITS + 1])
+def test_a_large_problem_and_a_running_model_are_not_left_for_a_random_placement(units: int, seconds: float) -> None:
+    problem = Problem(random_graph(units, seed=0), toy_cluster(2, latency=100.0, memory=1e9))
+    if units <= MOST_UNITS:
+        problem = replacing(problem, Running(np.zeros(units, np.int64)))
+    search = Annealing(seconds=seconds).begin(problem, 0, 10**6)
+    assert (search.evaluations.best == search.evaluations.best[0]).all()
+    search.step(0.0, 0)
+    assert search.current.tolist() == search.evaluations.best.tolist()
+
+
 @pytest.mark.parametrize("calls", [1, 7])
 def test_its_rounds_begin_elsewhere_and_the_last_at_the_best(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = 4 * 12 * OF_UNIT + 60
