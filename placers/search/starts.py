@@ -225,13 +225,15 @@ def start_levels(levels: Levels) -> tuple[int, int]:
 
 
 def in_time(levels: Levels, until: float) -> Iterator[tuple[Placer, int]]:
-    """Of the cheap placers, in their order, those that are to be done when the process has taken so many seconds.
+    """Of the cheap placers, the fastest first, those that are to be done when the process has taken so many seconds.
 
-    What they take is estimated, and longer by as much as those before took longer than that.
+    What they take is estimated, and longer by as much as those before took longer than that. In their own order tuned
+    METIS would come first, and take all of the time: of 150 units on 16 devices as long as all others together.
     """
     spent = estimated = 0.0
-    for start, placer, level in _in_turn(levels):
-        needed, now = start.estimate.seconds(levels[level]), time.process_time()
+    turns = [(start.estimate.seconds(levels[level]), placer, level) for start, placer, level in _in_turn(levels)]
+    for needed, placer, level in sorted(turns, key=lambda turn: turn[0]):
+        now = time.process_time()
         if now + needed * (max(spent / estimated, 1.0) if estimated else 1.0) <= until:
             yield placer, level
             spent, estimated = spent + time.process_time() - now, estimated + needed

@@ -19,7 +19,7 @@ from placers.learned.rounds import ENCODING, FIRST, GROWTH, rounds
 from placers.made_for import MadeFor
 from placers.random import BATCH
 from placers.search.levels import levels_of
-from placers.search.starts import affordable, in_time, starts
+from placers.search.starts import STARTS, affordable, in_time, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
 
@@ -132,12 +132,18 @@ def test_starts_keep_to_their_share_of_the_seconds(monkeypatch: pytest.MonkeyPat
     now = [0.0]
     levels, every = levels_of(PROBLEM), affordable(levels_of(PROBLEM), UNLIMITED)
     monkeypatch.setattr("placers.search.starts.time.process_time", lambda: now[0])
-    assert [*in_time(levels, 1e9)] == every
+    assert {*in_time(levels, 1e9)} == {*every}
     assert [*in_time(levels, 0.0)] == []
     for _ in in_time(levels, 0.5):
         now[0] += 0.2
     assert 0.2 <= now[0] < 0.7
     assert len(starts(levels, UNLIMITED, 0, seconds=1e-9).placements) == 1
+
+
+def test_within_seconds_starts_that_take_least_come_first() -> None:
+    levels, estimates = levels_of(PROBLEM), {start.spec: start.estimate for start in STARTS}
+    needed = [estimates[placer.name].seconds(levels[level]) for placer, level in in_time(levels, 1e9)]
+    assert needed == sorted(needed)
 
 
 @pytest.mark.parametrize("verb", [run_verbs.compare, run_verbs.evaluate])
