@@ -98,7 +98,7 @@ build = Annealing
 class AnnealingSearch(LocalSearch):
     """A local search that cools down, once or in several rounds."""
 
-    saved: tuple[str, ...] = ("current", "priorities", "energy", "round")
+    saved: tuple[str, ...] = ("current", "priorities", "energy", "round", "critical")
 
     def __init__(self, levels: Levels, settings: Annealing, seed: int, budget: int, given: Starts) -> None:
         """Simulates the starts, and begins at the best of them."""

@@ -62,7 +62,7 @@ build = HillClimbing
 class HillClimbingSearch(LocalSearch):
     """A local search that keeps no change for the worse, and starts again where it no longer finds any other."""
 
-    saved: tuple[str, ...] = ("current", "priorities", "energy", "in_vain")
+    saved: tuple[str, ...] = ("current", "priorities", "energy", "in_vain", "critical")
 
     def __init__(self, problem: Problem, settings: HillClimbing, seed: int, starts: Ints) -> None:
         """Begins with the best of some starts, (starts, units), and never again, or without any with random ones."""

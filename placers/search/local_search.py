@@ -84,6 +84,17 @@ class LocalSearch:
         self._walk.state["energy"] = value
 
     @property
+    def critical(self) -> Ints:
+        """The units at which most moves begin: those that the last plan that was kept waits for; none of few units."""
+        critical = self._tables.moves.critical
+        return critical.units[: critical.number[0]].copy()
+
+    @critical.setter
+    def critical(self, units: Ints) -> None:
+        critical = self._tables.moves.critical
+        critical.units[: len(units)], critical.number[0] = units, len(units)
+
+    @property
     def in_vain(self) -> int:
         """Simulations since the energy was last less than before."""
         return int(self._walk.state["in_vain"][0])

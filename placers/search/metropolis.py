@@ -20,6 +20,7 @@ from envs.simulation.run import Run
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.all_on_one import NOT_ALONE, only_device
+from placers.search.critical_units import FROM_UNITS, note_critical_units
 from placers.search.evaluations import log_seconds, overflow
 from placers.search.idling import BusyTimes, add_up, allow_idling, follow_move, keep_move
 from placers.search.known import Known, decides, key_after, key_of, key_of_order, recalled, remember
@@ -127,8 +128,7 @@ def take_steps(
         if state.in_vain >= schedule.patience:
             break
         # Metropolis keeps a rise r with probability exp(-r / warmth): that of an exponential variable above r / warmth.
-        ceiling = state.energy
-        changed = reordered = 0
+        ceiling, changed, reordered = state.energy, 0, 0
         if schedule.reorder > 0.0 and generator.random() < share_of_order(schedule, state.simulations):
             reordered = move_order(orders, ops, generator)
         else:
@@ -154,6 +154,8 @@ def take_steps(
             take_back_order(orders, ops, reordered)
             continue
         keep_move(work)
+        if is_timed and len(placement) > FROM_UNITS:
+            note_critical_units(blueprint, run, moves.allowed, moves.critical)
         key = proposed
         if reordered > 0:
             key ^= state.order_key

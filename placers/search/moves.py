@@ -17,6 +17,7 @@ from envs.simulation.compiled import compiled_with_generator, inlined, subroutin
 from graphs.algorithms.order import compressed_rows
 from graphs.op_graph import Bools, Ints
 from graphs.problem import Problem
+from placers.search.critical_units import SHARE, CriticalUnits
 
 REGION = 10  # mean of the nodes that a region may have
 
@@ -39,6 +40,8 @@ class MoveTables(NamedTuple):
     chosen: Ints  # (units,) scratch: the nodes of a move
     border: Ints  # (units,) scratch
     inside: Bools  # (nodes,) scratch, false between moves
+    node: Ints  # (levels, units) the node of each unit
+    critical: CriticalUnits  # at which most moves begin, if there are any
 
     @classmethod
     def of(cls, problem: Problem, coarser: Sequence[Problem] = ()) -> MoveTables:
@@ -46,6 +49,7 @@ class MoveTables(NamedTuple):
         units, devices = len(problem.units), len(problem.cluster)
         allowed = np.ones((units, devices), np.bool_) if problem.allowed is None else problem.allowed
         parts: list[tuple[Ints, ...]] = []  # of each level
+        node_of: list[Ints] = []
         nodes = 0
         for level in (problem, *coarser):
             node = level.graph.units[problem.units.first_op]  # (units,) of each unit
@@ -53,6 +57,7 @@ class MoveTables(NamedTuple):
             member_start, members = compressed_rows(node, np.arange(units), len(level.units))
             offsets, neighbours, _ = level.units.neighbours
             counts = np.array([len(movable)]), np.diff(member_start), np.diff(offsets)
+            node_of.append(nodes + node)
             parts.append((nodes + movable, members, nodes + neighbours, *counts))
             nodes += len(level.units)
         movable, members, neighbours, *counted = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -61,6 +66,7 @@ class MoveTables(NamedTuple):
             movable, movable_start, members, member_start, offsets, neighbours, np.array(allowed, order="C"),
             np.zeros(units, np.int64), np.zeros(units, np.uint32),
             np.zeros(units, np.int64), np.zeros(units, np.int64), np.zeros(nodes, np.bool_),
+            np.stack(node_of), CriticalUnits.none(units),
         )  # fmt: skip
 
 
@@ -78,7 +84,8 @@ def move(tables: MoveTables, placement: Indices, level: int, generator: np.rando
     Moves and their frequencies are our choice, tuned for annealing. A quarter of the moves bring a node of the level to
     the device of a neighbour, a quarter take about half of its neighbours along, and half take a connected region of
     one device to another. The last get out of local optima: where transfers matter, moving any single node of a region
-    is bad though moving them all is good. Of a node on several devices, what is on one of them is moved.
+    is bad though moving them all is good. Of a node on several devices, what is on one of them is moved. Most moves
+    begin at critical units, if some are known.
     """
     first, nodes = tables.movable_start[level], tables.movable_start[level + 1] - tables.movable_start[level]
     if nodes == 0:
@@ -86,6 +93,9 @@ def move(tables: MoveTables, placement: Indices, level: int, generator: np.rando
     node = tables.movable[first + below(nodes, generator)]
     members = tables.member_start[node + 1] - tables.member_start[node]
     unit = tables.members[tables.member_start[node] + (0 if members == 1 else below(members, generator))]
+    if tables.critical.number[0] > 0 and generator.random() < SHARE:
+        unit = tables.critical.units[below(tables.critical.number[0], generator)]
+        node = tables.node[level, unit]
     here = placement[unit]
     draw = generator.random()
     tables.chosen[0] = node

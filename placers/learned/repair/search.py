@@ -57,7 +57,7 @@ class RepairSettings(Protocol):
 class RepairSearch(LocalSearch):
     """A local search whose larger steps are a policy's."""
 
-    saved: tuple[str, ...] = ("current", "priorities", "energy", "begun", "tried")
+    saved: tuple[str, ...] = ("current", "priorities", "energy", "begun", "tried", "critical")
 
     def __init__(
         self, levels: Levels, settings: RepairSettings, seed: int, budget: int, given: Starts, *, reorder: float
