@@ -95,15 +95,12 @@ def _with_free_ones_joined(problem: Problem, costs: Costs, label: Ints) -> Ints:
     takes_time = np.zeros(int(label.max(initial=-1)) + 1, np.bool_)
     takes_time[of_op[(costs.op_seconds > 0).any(axis=1)]] = True
     around: dict[int, set[int]] = defaultdict(set)  # label -> labels whose forward ops its forward ops touch
-    bound: set[int] = set()  # labels whose forward ops touch a backward op
-    for u, v in graph.edges.tolist():
-        a, b = int(of_op[u]), int(of_op[v])
-        if forward[u] and forward[v]:
-            if a != b:
-                around[a].add(b)
-                around[b].add(a)
-        else:
-            bound.update(node for node, op in ((a, u), (b, v)) if forward[op])
+    ends, is_forward = of_op[graph.edges], forward[graph.edges]
+    onward = is_forward.all(axis=1)
+    for a, b in distinct_pairs(ends[onward & (ends[:, 0] != ends[:, 1])])[0].tolist():
+        around[a].add(b)
+        around[b].add(a)
+    bound = {*ends[is_forward & ~onward[:, None]].tolist()}  # labels whose forward ops touch a backward op
     free = {node for node in around if not takes_time[node] and node not in bound}
     joined = np.arange(len(takes_time))  # (labels,) what each has become
     waiting = sorted(free, reverse=True)
@@ -131,10 +128,14 @@ def _nets(problem: Problem, of_op: Ints) -> tuple[tuple[tuple[int, ...], ...], F
     """Distinct nets of two nodes or more, and the seconds (nets, devices) that moving their outputs takes."""
     moved = Moved.of(problem)
     pins: dict[int, set[int]] = defaultdict(set)
-    for output, reader in moved.reads.tolist():
-        pins[output].update((int(of_op[moved.source[output]]), int(of_op[reader])))
+    read, reader = moved.reads.T
+    ends = of_op[np.stack([moved.source[read], reader], axis=1)]
+    shared = np.zeros(len(moved.source), np.bool_)  # (outputs,) that several nodes share
+    shared[read[ends[:, 0] != ends[:, 1]]] = True
+    for output, nodes in zip(read[shared[read]].tolist(), ends[shared[read]].tolist(), strict=True):
+        pins[output].update(nodes)
     seconds: dict[tuple[int, ...], Floats] = defaultdict(lambda: np.zeros(len(problem.cluster)))
     for output, nodes in pins.items():
-        if len(nodes) > 1 and moved.seconds[output].any():
+        if moved.seconds[output].any():
             seconds[tuple(sorted(nodes))] += moved.seconds[output]
     return tuple(seconds), np.array(list(seconds.values())).reshape(-1, len(problem.cluster))
