@@ -80,7 +80,7 @@ ALWAYS = ("single_device", "heft", "human_expert")  # what anyone would try: it 
 SIMULATION = PowerLaw(1.4e-08, 1.08, 0.06, 0.05)
 
 TIME_SHARE = 0.5  # of the time of a search's simulations that its starts may take
-SECONDS_SHARE = 0.2  # of its limit of seconds
+SECONDS_SHARE = 0.3  # of its limit of seconds
 LEAST_TIME = 1000  # simulations; starts may always take as long as these
 LEAST_SECONDS = 0.1  # and as long as this: a thousand simulations of thirty ops take less than HEFT does
 LARGE_SHARE = 0.5  # of its limit of seconds, that METIS's plan of many units may take, or the first one of a policy
@@ -227,15 +227,21 @@ def start_levels(levels: Levels) -> tuple[int, int]:
 
 
 def in_time(levels: Levels, until: float) -> Iterator[tuple[Placer, int]]:
-    """Of the cheap placers, the fastest first, those that are to be done when the process has taken so many seconds.
+    """Of the cheap placers, those that are to be done when the process has taken so many seconds.
 
-    What they take is estimated, and longer by as much as those before took longer than that. In their own order tuned
-    METIS would come first, and take all of the time: of 150 units on 16 devices as long as all others together.
+    The fastest come first, and tuned METIS last, the best on average, where there is time for it at the coarser level:
+    it takes as long as all others together, and longer than estimated where devices are many.
+    What they take is estimated, and longer by as much as those before took longer than that.
     """
     spent = estimated = 0.0
     turns = [(start.estimate.seconds(levels[level]), placer, level) for start, placer, level in _in_turn(levels)]
-    for needed, placer, level in sorted(turns, key=lambda turn: turn[0]):
-        if time.process_time() + needed * (max(spent / estimated, 1.0) if estimated else 1.0) <= until:
+    turns.sort(key=lambda turn: turn[0])
+    left, metis = until - time.process_time(), cheap_placers()[0]
+    last = next((turn for turn in turns if turn[1] is metis and turn[0] <= left), None)
+    for turn in [*(turn for turn in turns if turn is not last), *([last] if last else [])]:
+        needed, placer, level = turn
+        late, kept = max(spent / estimated, 1.0) if estimated else 1.0, last[0] if last else 0.0
+        if time.process_time() + (kept if turn is last else needed * late + kept) <= until:
             _ = evaluator_of(levels[level])  # kept: it is no part of what a placer is estimated to take
             began = time.process_time()
             yield placer, level
