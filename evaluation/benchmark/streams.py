@@ -98,13 +98,17 @@ def streams(
 ) -> Iterator[tuple[Change, ...]]:
     """Streams of some changes each, those of captured models and of random graphs in turn; the same for equal seeds.
 
-    The first ones, as many as are `done`, are left out.
+    The first ones, as many as are `done`, are left out. A family of which no model that is drawn gains by several
+    devices gives way to the next.
     """
     for number in range(done, count):
         rng = np.random.default_rng((seed, number))
-        kind = FAMILIES[number // 2 % len(FAMILIES)] if number % 2 == 0 else KINDS[number // 2 % len(KINDS)]
-        precisions, running = _first(kind, rng)
-        yield tuple(changes_of(precisions, running, rng, changes))
+        kinds, turn = KINDS if number % 2 else FAMILIES, number // 2
+        found = (_first(kinds[(turn + later) % len(kinds)], rng) for later in range(len(kinds)))
+        first = next((each for each in found if each is not None), None)
+        if first is None:
+            raise InputError(f"none of {', '.join(kinds)} gains by several devices; take others")
+        yield tuple(changes_of(*first, rng, changes))
 
 
 def changes_of(
@@ -137,10 +141,10 @@ def _placed(problem: Problem) -> Ints:
     return Annealing().place(problem, budget=SIMULATIONS).plan.per_unit(problem)
 
 
-def _first(kind: str, rng: np.random.Generator) -> tuple[tuple[Problem, ...], Ints]:
+def _first(kind: str, rng: np.random.Generator) -> tuple[tuple[Problem, ...], Ints] | None:
     """A problem of a family or a kind of random graphs that gains by several devices, and what runs at first.
 
-    Raises InputError if none of those that are drawn does.
+    None if none of those that are drawn does.
     """
     for _ in range(TRIES):
         found = _captured(kind, rng) if kind in FAMILIES else _random(kind, rng)
@@ -148,7 +152,7 @@ def _first(kind: str, rng: np.random.Generator) -> tuple[tuple[Problem, ...], In
         alone = np.tile(np.arange(len(found[0].cluster))[:, None], (1, len(placement)))
         if evaluator.seconds(placement[None])[0] <= PAYS * evaluator.seconds(alone).min():
             return found, placement
-    raise InputError(f"{kind}: none of {TRIES} problems gains by several devices; take another kind")
+    return None
 
 
 def _changed(

@@ -116,3 +116,17 @@ def test_a_plan_says_what_is_moved_to_get_there() -> None:
 def test_amounts_that_are_none_are_refused_before_anything_is_captured(given: str) -> None:
     with pytest.raises(InputError, match=given.replace("=", " ").split()[0]):
         app(["streams", *given.split()], exit_on_error=False, print_error=False)
+
+
+def test_a_family_that_never_gains_by_several_devices_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    problem = timed(Problem(random_graph(12, 1), toy_cluster(4, memory=1e6)))
+
+    def first(kind: str, rng: np.random.Generator) -> tuple[tuple[Problem, ...], Ints] | None:
+        del rng
+        asked.append(kind)
+        return None if kind == streams.FAMILIES[0] else ((problem,), np.arange(12) % 4)
+
+    monkeypatch.setattr(streams, "_first", first)
+    assert [len(stream) for stream in streams.streams(2, changes=1)] == [1, 1]
+    assert asked == [*streams.FAMILIES[:2], streams.KINDS[0]]

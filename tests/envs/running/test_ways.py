@@ -124,10 +124,10 @@ def twice_as_fast(program: CapturedProgram, problem: Problem, plan: Plan, proces
 class WithoutRoom(Workers):
     """Processes on devices whose memory is taken."""
 
-    def run(self, job: Any, *, limit: float = 0.0) -> Any:
+    def run(self, job: Any, *, limit: float = 0.0, tell: Any = None) -> Any:
         if isinstance(job, UnplacedJob):
-            return super().run(replace(job, needed_bytes=1e30), limit=limit)
-        return super().run(job, limit=limit)
+            return super().run(replace(job, needed_bytes=1e30), limit=limit, tell=tell)
+        return super().run(job, limit=limit, tell=tell)
 
 
 def test_without_room_for_the_model_a_plan_is_run_and_said_not_to_be_compared(
