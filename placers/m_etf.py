@@ -68,7 +68,7 @@ def earliest_task_first(tasks: SchedulingTasks, room: Room, waits: WaitingDevice
     ready = ReadyOps(by_urgency(graph, tasks.static_levels()), takes_time)
     free = np.zeros(len(devices))  # (devices,) seconds at which each has run all ops that it was given
     awaited, until = (np.full(len(devices), -1), free) if waits is None else (waits.awaited, waits.until)
-    waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))  # (ops,) for so many producers; -1 once planned
+    waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))  # (ops,) unplanned producers; -1: planned
     # the ops of each unit: once one of them is placed, the others go nowhere else
     members = np.split(np.argsort(graph.units, kind="stable"), np.cumsum(np.bincount(graph.units))[:-1])
     for op in np.flatnonzero(waiting == 0).tolist():

@@ -41,7 +41,7 @@ class Activity:
         self._steps, self._loss = 0, 0.0
 
     def begin_job(self) -> None:
-        """None of the steps of its job has ended."""
+        """A job begins, of whose steps none has ended."""
         self._steps = 0
 
     def end_step(self, loss: float) -> None:

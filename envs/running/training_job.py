@@ -143,7 +143,6 @@ class TrainingJob:
     def __call__(self, process: Process) -> TrainedSteps:
         """Raises InputError for a model or a plan that cannot be run."""
         gc.collect()  # what the job before has left
-        ACTIVITY.begin_job()
         ACTIVITY.note("the preparation of its part of the step")
         program, data = _program(process, self.training), self.training.data
         program.check(self.problem.graph)

@@ -136,6 +136,7 @@ def _answer(job: Job | Exception, process: Process) -> Done | Failed:
     try:
         if isinstance(job, Exception):
             raise job
+        ACTIVITY.begin_job()
         return Done(job(process))
     except Exception as error:
         return _failed(error)

@@ -98,8 +98,8 @@ def streams(
 ) -> Iterator[tuple[Change, ...]]:
     """Streams of some changes each, those of captured models and of random graphs in turn; the same for equal seeds.
 
-    The first ones, as many as are `done`, are left out. A family of which no model that is drawn gains by several
-    devices gives way to the next.
+    The first `done` streams are left out. If no model drawn of a family gains by several devices, the next family
+    takes its place.
     """
     for number in range(done, count):
         rng = np.random.default_rng((seed, number))

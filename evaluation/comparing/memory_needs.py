@@ -33,7 +33,7 @@ class MemoryNeeds(Printed):
     def of(cls, problem: Problem, placers: Sequence[tuple[str, Placer]], *, budget: int, seed: int = 0) -> MemoryNeeds:
         """Let each placer, with the kind of its plans, place the problem, and simulate its plan.
 
-        A plan that turns out to be of another kind, of which there is one already, is left out.
+        A plan that turns out to be of a kind that is there already is left out.
         """
         plans: list[PlanMemory] = []
         for kind, placer in progress(placers, "planning", unit="plan", leave=False):

@@ -69,10 +69,11 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
 
     The lines end with how far it is, which may be told to what this yields.
     """
-    reached = [""]
+    reached = ""
 
     def tell(how_far: str) -> None:
-        reached[0] = how_far
+        nonlocal reached
+        reached = how_far
 
     if is_quiet():
         yield tell
@@ -82,7 +83,7 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
     def say() -> None:
         while not done.wait(EVERY):
             if not getattr(tqdm, "_instances", ()):
-                so_far = ", ".join(filter(None, [f"{time.monotonic() - begin:.0f} s so far", printable(reached[0])]))
+                so_far = ", ".join(filter(None, [f"{time.monotonic() - begin:.0f} s so far", printable(reached)]))
                 tqdm.write(f"{printable(what)}: {so_far}", file=sys.stderr)
 
     speaker = threading.Thread(target=say, daemon=True)

@@ -229,23 +229,26 @@ def start_levels(levels: Levels) -> tuple[int, int]:
 def in_time(levels: Levels, until: float) -> Iterator[tuple[Placer, int]]:
     """Of the cheap placers, those that are to be done when the process has taken so many seconds.
 
-    The fastest come first, and tuned METIS last, the best on average, where there is time for it at the coarser level:
-    it takes as long as all others together, and longer than estimated where devices are many.
+    The fastest come first, and tuned METIS last, the best on average, at the level where it takes least: it takes as
+    long as all others together, and longer than estimated where devices are many. They leave it the time it needs.
     What they take is estimated, and longer by as much as those before took longer than that.
     """
-    spent = estimated = 0.0
     turns = [(start.estimate.seconds(levels[level]), placer, level) for start, placer, level in _in_turn(levels)]
     turns.sort(key=lambda turn: turn[0])
-    left, metis = until - time.process_time(), cheap_placers()[0]
-    last = next((turn for turn in turns if turn[1] is metis and turn[0] <= left), None)
-    for turn in [*(turn for turn in turns if turn is not last), *([last] if last else [])]:
+    metis = next(turn for turn in turns if turn[1] is cheap_placers()[0])
+    kept = metis[0] if time.process_time() + metis[0] <= until else 0.0
+    spent = estimated = 0.0
+    for turn in turns:
         needed, placer, level = turn
-        late, kept = max(spent / estimated, 1.0) if estimated else 1.0, last[0] if last else 0.0
-        if time.process_time() + (kept if turn is last else needed * late + kept) <= until:
+        if kept and turn is metis:
+            continue
+        if time.process_time() + needed * (max(spent / estimated, 1.0) if estimated else 1.0) + kept <= until:
             _ = evaluator_of(levels[level])  # kept: it is no part of what a placer is estimated to take
             began = time.process_time()
             yield placer, level
             spent, estimated = spent + time.process_time() - began, estimated + needed
+    if kept and time.process_time() + kept <= until:
+        yield metis[1:]
 
 
 def affordable(levels: Levels, budget: int, seconds: float = math.inf) -> list[tuple[Placer, int]]:

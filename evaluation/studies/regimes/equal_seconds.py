@@ -3,7 +3,7 @@
 Each row of the study has a journal of what has no limit (cheap placers, a policy's greedy answer and its best of
 sixteen), and one for each limit: in that, annealing with as many simulations comes first, and how long it takes is the
 limit of the others on the same problem. All of it is measured in one process, once compiled code is loaded. Last are
-searches of a limit far above these, of which only the plans matter: they show how much there is to gain.
+searches with a far larger limit, for their plans alone: they show how much there is to gain.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Row:
     """Of each device, over the least that a search finds a plan for; 0: as it is drawn."""
 
     def limits(self, long: float) -> list[Limit]:
-        """Those of its goals, and long searches of so many seconds, more where units are many; 0: none of these."""
+        """Those of its goals, then that of long searches, `long` seconds or more if units are many; none if it is 0."""
         units = self.settings.units[0] if self.settings else GROUPS
         seconds = long * min(max(units / LONG_UNITS, 1), LONGEST)
         return [*self.goals, *([LONG._replace(seconds=seconds)] if seconds else [])]
